@@ -1,0 +1,199 @@
+r"""CVDM: a learned schedule and a denoising network, trained together.  [CVDM Sec. 3, Alg. 1]
+
+.. math:: z_t = \sqrt{\gamma(t, x)}\, y + \sqrt{1 - \gamma(t, x)}\, \epsilon, \qquad
+          network(x, \gamma(t, x), z_t) \to v\ \text{or}\ \epsilon
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sfumato import losses
+from sfumato.diffusion import (
+    clean_from_eps,
+    clean_from_velocity,
+    diffuse,
+    eps_from_velocity,
+    velocity,
+)
+from sfumato.losses import Losses
+from sfumato.schedule import Schedule
+
+__all__ = ["CVDM", "Objective", "Prediction", "Predicts", "Smoothness"]
+
+Predicts = Literal["velocity", "noise"]
+"""What the network outputs: ``noise`` is the paper's, ``velocity`` amplifies no error."""
+
+Objective = Literal["velocity", "noise", "elbo"]
+"""Whose square error training minimises; ``elbo`` weights the noise by -SNR'/SNR, the exact bound."""
+
+Smoothness = Literal["gamma", "snr"]
+"""Whose curvature the smoothness term holds down."""
+
+
+class Prediction(NamedTuple):
+    """What the network says of a noisy image, three times the same, each of shape (B, C, *spatial)."""
+
+    clean: Tensor
+    noise: Tensor
+    velocity: Tensor
+
+
+class CVDM(nn.Module):
+    r"""A conditional variational diffusion model.
+
+    What is diffused is :math:`(y - c(x)) / scale` with a centre :math:`c`: 0 by default; the condition itself
+    (``residual``, for super-resolution); or the output of a mean network (zero-mean diffusion, arXiv 2406.04388), which
+    is trained along by mean square error and shown to the denoising network.
+
+    Args:
+        schedule: Makes a :class:`~sfumato.schedule.Schedule` from a condition (B, K, *spatial).
+        network: Maps the concatenation of condition, gamma and noisy target, (B, K + 2 C, *spatial), to
+            (B, C, *spatial); a mean network's output stands after the condition, K + 3 C channels.
+        target_channels: C.
+        predicts: What ``network`` outputs.
+        objective: What training minimises; the same as ``predicts`` if not given.
+        mean_network: Maps the condition to the mean (B, C, *spatial).
+        residual: Diffuse the difference from the condition, which must have C channels.
+        scale: Divides what is diffused, so that it has about unit size.
+        smoothness: ``gamma`` (the paper's choice) or ``snr`` (its motivation).
+        smoothness_weight: The paper's alpha; 1e-3 is the value in its reference code.
+
+    Example:
+        >>> from sfumato import LearnedSchedule
+        >>> from sfumato.nn import UNet
+        >>> model = CVDM(LearnedSchedule(UNet(1, 1, base=4)), UNet(3, 1, base=4))
+        >>> condition, target, eps = torch.zeros(3, 2, 1, 16, 16)
+        >>> model.loss(condition, target, t=torch.rand(2), eps=eps).total.shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self,
+        schedule: Callable[[Tensor], Schedule],
+        network: Callable[[Tensor], Tensor],
+        *,
+        target_channels: int = 1,
+        predicts: Predicts = "velocity",
+        objective: Objective | None = None,
+        mean_network: Callable[[Tensor], Tensor] | None = None,
+        residual: bool = False,
+        scale: float = 1.0,
+        smoothness: Smoothness = "gamma",
+        smoothness_weight: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        _check_choice("predicts", predicts, get_args(Predicts))
+        _check_choice("objective", objective or predicts, get_args(Objective))
+        _check_choice("smoothness", smoothness, get_args(Smoothness))
+        if residual and mean_network is not None:
+            raise ValueError("residual and mean_network are both given; the target has one centre, so give one of them")
+        if scale <= 0:
+            raise ValueError(f"scale is {scale}; give a positive number")
+        self.schedule = schedule
+        self.network = network
+        self.target_channels = target_channels
+        self.predicts = predicts
+        self.objective: Objective = objective or predicts
+        self.mean_network = mean_network
+        self.residual = residual
+        self.scale = scale
+        self.smoothness = smoothness
+        self.smoothness_weight = smoothness_weight
+
+    def center(self, condition: Tensor) -> Tensor | None:
+        """What is known of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
+        if self.mean_network is not None:
+            return self.mean_network(condition).to(condition.dtype)
+        if not self.residual:
+            return None
+        if condition.shape[1] != self.target_channels:
+            raise ValueError(
+                f"condition has {condition.shape[1]} channels and the target {self.target_channels}; "
+                "a residual target needs as many in both, so bring the condition to the target's channels first"
+            )
+        return condition
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
+        """Ask the network, once, for the clean image and the noise in ``noisy``.  [CVDM Eq. 8]
+
+        Args:
+            noisy: :math:`z_t`, shape (B, C, *spatial).
+            log_gamma: Logarithm of the signal variance, broadcastable to ``noisy``.
+            condition: Shape (B, K, *spatial).
+            center: What :meth:`center` gave for this condition.
+
+        Returns:
+            Clean image (in units of what is diffused, see :class:`CVDM`), noise and velocity.
+        """
+        gamma = log_gamma.exp().expand_as(noisy)
+        seen = [condition] if center is None or self.residual else [condition, center]
+        output = self.network(torch.cat([*seen, gamma, noisy], dim=1)).to(noisy.dtype)
+        if self.predicts == "velocity":
+            clean = clean_from_velocity(noisy, output, log_gamma)
+            return Prediction(clean, eps_from_velocity(noisy, output, log_gamma), output)
+        clean = clean_from_eps(noisy, output, log_gamma)
+        return Prediction(clean, output, velocity(clean, output, log_gamma))
+
+    def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
+        """The objective on one batch, a pure function of its arguments.  [CVDM Eq. 6, Alg. 1]
+
+        Args:
+            condition: What was measured, shape (B, K, *spatial).
+            target: What is sought, shape (B, C, *spatial).
+            t: Times in (0, 1], shape (B).
+            eps: Unit normal noise, shape of ``target``.
+
+        Returns:
+            The named terms, each of shape ().
+        """
+        self._check_batch(condition, target, t, eps)
+        schedule = self.schedule(condition)
+        center = self.center(condition)
+        mean_loss = torch.zeros((), dtype=target.dtype, device=target.device)
+        diffused = target
+        if center is not None:
+            if self.mean_network is not None:
+                mean_loss = (target - center).square().mean()
+            center = center.detach()
+            diffused = target - center
+        diffused = diffused / self.scale
+        log_gamma = schedule.log_gamma(t)
+        noisy = diffuse(diffused, eps, log_gamma)
+        prediction = self.predict(noisy, log_gamma, condition, center)
+        if self.objective == "velocity":
+            error = velocity(diffused, eps, log_gamma) - prediction.velocity
+        else:
+            error = eps - prediction.noise
+        if self.objective == "elbo":
+            error = error * (-schedule.log_snr(t, order=1)).sqrt()
+        curvature = losses.smoothness if self.smoothness == "gamma" else losses.snr_smoothness
+        return Losses(
+            diffusion=losses.diffusion(error),
+            prior=losses.prior(schedule, diffused),
+            consistency=losses.consistency(schedule, t),
+            smoothness=self.smoothness_weight * curvature(schedule, t),
+            mean=mean_loss,
+        )
+
+    forward = loss
+    """Training goes through ``forward``, where DistributedDataParallel listens."""
+
+    def _check_batch(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> None:
+        if target.shape != (condition.shape[0], self.target_channels, *condition.shape[2:]):
+            raise ValueError(
+                f"target has shape {tuple(target.shape)} and condition {tuple(condition.shape)}; expected "
+                f"{self.target_channels} target channels and equal batch and image sizes: resample one of them"
+            )
+        if eps.shape != target.shape or t.shape != target.shape[:1]:
+            raise ValueError(
+                f"eps has shape {tuple(eps.shape)} and t {tuple(t.shape)}; expected {tuple(target.shape)} "
+                f"as the target and {tuple(target.shape[:1])}, one time per image"
+            )
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}")

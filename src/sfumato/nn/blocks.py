@@ -1,0 +1,104 @@
+"""Layers shared by the networks, in two and three dimensions."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = [
+    "ChannelNorm",
+    "GroupNorm",
+    "Normalization",
+    "conv",
+    "crop_to",
+    "normalization",
+    "pad_to_stride",
+    "transposed_conv",
+    "zero_output",
+]
+
+Normalization = Literal["channel", "instance"]
+
+
+def conv(ndim: int, in_channels: int, out_channels: int, size: int = 3, *, stride: int = 1) -> nn.Module:
+    """A convolution over ``ndim`` spatial axes that keeps the image size (divided by ``stride``)."""
+    kind = {2: nn.Conv2d, 3: nn.Conv3d}[ndim]
+    return kind(in_channels, out_channels, size, stride=stride, padding=size // 2)
+
+
+def transposed_conv(ndim: int, in_channels: int, out_channels: int) -> nn.Module:
+    """A transposed convolution that doubles every spatial axis without overlap."""
+    kind = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}[ndim]
+    return kind(in_channels, out_channels, 2, stride=2)
+
+
+def zero_output(layer: nn.Module) -> nn.Module:
+    """Fill the layer's parameters with zeros, so that an untrained network gives 0 everywhere."""
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+    return layer
+
+
+class GroupNorm(nn.Module):
+    """Groups of channels to zero mean and unit variance over the image, then scale and shift.
+
+    One channel per group is the paper's instance normalisation [CVDM App. G]: absolute intensity is lost and the result
+    depends on the tile that the network sees. Unlike torch's modules it accepts maps of a single pixel.
+    """
+
+    def __init__(self, channels: int, num_groups: int) -> None:
+        super().__init__()
+        self.num_groups = num_groups
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Normalise features of shape (B, channels, *spatial)."""
+        return torch.group_norm(features, self.num_groups, self.weight, self.bias)
+
+
+class ChannelNorm(nn.Module):
+    """Each pixel's feature vector to zero mean and unit variance over its channels, then scale and shift.
+
+    No statistics over space: absolute intensity survives, and the result at a pixel depends on its neighbourhood only.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Normalise features of shape (B, channels, *spatial)."""
+        # Channels go last for torch's fused kernel; what follows keeps that memory layout, so nothing is copied twice.
+        last = F.layer_norm(features.movedim(1, -1), self.weight.shape, self.weight, self.bias)
+        return last.movedim(-1, 1)
+
+
+def normalization(kind: Normalization, channels: int) -> nn.Module:
+    """The layer called ``kind`` for features with ``channels`` channels."""
+    if kind == "channel":
+        return ChannelNorm(channels)
+    if kind == "instance":
+        return GroupNorm(channels, num_groups=channels)
+    raise ValueError(f"norm is {kind!r}; choose 'channel' or 'instance'")
+
+
+def pad_to_stride(images: Tensor, stride: int) -> Tensor:
+    """Repeat the last row (column, plane) until every side is a multiple of ``stride``.
+
+    Padding stands at the far end only, so that pixel (0, 0) keeps its place on the network's grid.
+    """
+    missing = [-size % stride for size in images.shape[2:]]
+    if not any(missing):
+        return images
+    widths = [width for amount in reversed(missing) for width in (0, amount)]
+    return F.pad(images, widths, mode="replicate")
+
+
+def crop_to(images: Tensor, spatial: torch.Size) -> Tensor:
+    """Undo :func:`pad_to_stride`."""
+    for axis, size in enumerate(spatial, start=2):
+        images = images.narrow(axis, 0, size)
+    return images

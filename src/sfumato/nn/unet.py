@@ -1,0 +1,97 @@
+"""The paper's U-Net, for rates, noise and means alike.  [CVDM App. G]
+
+Five scales; the number of filters doubles where the resolution halves. A block is twice (3x3 convolution, softplus,
+normalisation). Max-pooling leads down, transposed convolutions lead up, mirrored features are concatenated, and the
+output is linear: positivity, where it is wanted, belongs to the schedule.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sfumato.nn.blocks import (
+    Normalization,
+    conv,
+    crop_to,
+    normalization,
+    pad_to_stride,
+    transposed_conv,
+    zero_output,
+)
+
+__all__ = ["UNet"]
+
+
+class UNet(nn.Module):
+    """A U-Net from (B, in_channels, *spatial) to (B, out_channels, *spatial), any spatial size.
+
+    Args:
+        in_channels: Channels of the input, already concatenated.
+        out_channels: Channels of the output.
+        base: Filters at full resolution; the paper has 64 for the noise network and 32 for the rate network.
+        num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
+        ndim: 2 for images, 3 for volumes.
+        norm: ``channel`` (statistics over the channels of each pixel) or ``instance`` (the paper's, over the image).
+
+    The last layer starts at zero, so an untrained network gives 0 everywhere.
+
+    Example:
+        >>> UNet(3, 1, base=4)(torch.zeros(2, 3, 33, 50)).shape
+        torch.Size([2, 1, 33, 50])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        base: int = 64,
+        num_scales: int = 5,
+        ndim: int = 2,
+        norm: Normalization = "channel",
+    ) -> None:
+        super().__init__()
+        _check_sizes(in_channels=in_channels, out_channels=out_channels, base=base, num_scales=num_scales)
+        if ndim not in (2, 3):
+            raise ValueError(f"ndim is {ndim}; give 2 for images or 3 for volumes")
+        widths = [base * 2**scale for scale in range(num_scales)]
+        self.stride = 2 ** (num_scales - 1)
+        self.pool = {2: nn.MaxPool2d, 3: nn.MaxPool3d}[ndim](2)
+        self.down = nn.ModuleList(
+            _Block(ndim, before, after, norm) for before, after in zip([in_channels, *widths], widths, strict=False)
+        )
+        self.lift = nn.ModuleList(transposed_conv(ndim, 2 * width, width) for width in reversed(widths[:-1]))
+        self.up = nn.ModuleList(_Block(ndim, 2 * width, width, norm) for width in reversed(widths[:-1]))
+        self.head = zero_output(conv(ndim, base, out_channels, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (B, in_channels, *spatial) to (B, out_channels, *spatial)."""
+        features = pad_to_stride(images, self.stride)
+        mirrored: list[Tensor] = []
+        for scale, block in enumerate(self.down):
+            features = block(self.pool(features) if scale else features)
+            mirrored.append(features)
+        mirrored.pop()
+        for lift, block in zip(self.lift, self.up, strict=True):
+            features = block(torch.cat([mirrored.pop(), lift(features)], dim=1))
+        return crop_to(self.head(features), images.shape[2:])
+
+
+class _Block(nn.Module):
+    """Twice (3x3 convolution, softplus, normalisation)."""
+
+    def __init__(self, ndim: int, before: int, after: int, norm: Normalization) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = conv(ndim, before, after), normalization(norm, after)
+        self.conv2, self.norm2 = conv(ndim, after, after), normalization(norm, after)
+
+    def forward(self, features: Tensor) -> Tensor:
+        features = self.norm1(F.softplus(self.conv1(features)))
+        result: Tensor = self.norm2(F.softplus(self.conv2(features)))
+        return result
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; give at least 1")

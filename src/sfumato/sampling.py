@@ -1,0 +1,216 @@
+r"""Samplers: from pure noise to draws of the posterior, in a few network calls.
+
+With :math:`a = \sqrt\gamma`, :math:`s = \sqrt{1-\gamma}` and half log-SNR :math:`l = \log(a/s)`, a step of
+:math:`h = l_1 - l_0` is, exactly and per pixel,
+
+.. math:: z_1 = \frac{s_1}{s_0} e^{-\eta^2 h} z_0 - a_1\, expm1(-(1+\eta^2) h)\, D + s_1 \sqrt{-expm1(-2\eta^2 h)}\, \xi
+
+where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``).
+The schedule's drift is diagonal and known in closed form; only the network couples pixels.  [DPM-Solver++]
+
+=============  =====  ==========================================================================
+solver         eta    known as
+=============  =====  ==========================================================================
+first_order    0      DDIM
+first_order    1      ancestral sampling, the posterior of [CVDM App. B.2]
+2m             0      DPM-Solver++(2M), the default
+2m             1      SDE-DPM-Solver++(2M)
+algorithm2     --     [CVDM Alg. 2]: the same mean, but noise of the larger variance beta_hat
+=============  =====  ==========================================================================
+
+For 0 < eta < 1 the family differs from DDIM's own interpolation.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from sfumato.model import Prediction
+from sfumato.noise import NoiseField
+from sfumato.schedule import Schedule
+from sfumato.warp import Warp
+
+__all__ = ["Denoiser", "Grid", "Noise", "Solver", "log_snr_grid", "sample", "uniform_grid"]
+
+Solver = Literal["2m", "first_order", "algorithm2"]
+Grid = Literal["log_snr", "uniform"]
+
+_LAST_NOISE = 1e-6
+"""-log gamma of the last network call at the reference rate: a noise of 0.1% of the data's scale."""
+
+
+class Noise(Protocol):
+    """Unit normal noise for a numbered step; :class:`~sfumato.noise.NoiseField` is one."""
+
+    def __call__(self, step: int, shape: torch.Size, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Noise of the given shape; step 0 is the initial state."""
+        ...
+
+
+class Denoiser(Protocol):
+    """What can be sampled from; :class:`~sfumato.model.CVDM` is one."""
+
+    target_channels: int
+    scale: float
+
+    @property
+    def schedule(self) -> Callable[[Tensor], Schedule]:
+        """Binds the schedule to a condition."""
+        ...
+
+    def center(self, condition: Tensor) -> Tensor | None:
+        """What is added back after sampling."""
+        ...
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None) -> Prediction:
+        """The clean image in ``noisy``."""
+        ...
+
+
+@torch.no_grad()
+def sample(
+    model: Denoiser,
+    condition: Tensor,
+    *,
+    num_samples: int,
+    num_steps: int = 32,
+    solver: Solver = "2m",
+    eta: float = 0.0,
+    seed: int | Noise,
+    clamp: tuple[float, float] | None = None,
+    initial: Tensor | None = None,
+    grid: Grid = "log_snr",
+) -> Tensor:
+    """Draw from the posterior of the target given the condition.
+
+    The rate network (and the mean network) runs once, the denoising network ``num_steps`` times.
+
+    Args:
+        model: A trained model.
+        condition: What was measured, shape (B, K, *spatial).
+        num_samples: N draws per image; they go through the network together.
+        num_steps: Network calls per draw.
+        solver: See the table above.
+        eta: Amount of noise added on the way, from 0 (none: the draw is a function of its initial state) to 1.
+        seed: A number, or a :class:`~sfumato.noise.NoiseField` to place the condition in a larger image, sample set or
+            batch, or any function with its signature.
+        clamp: Lowest and highest value of the clean prediction, in units of what is diffused; give the data's range
+            with a margin, or None.
+        initial: State at t = 1 in place of noise, shape (N, B, C, *spatial).
+        grid: ``log_snr``, uniform in the log-SNR of the slowest pixel, or ``uniform`` in t, the paper's.
+
+    Returns:
+        Draws of shape (N, B, C, *spatial).
+
+    Example:
+        >>> from sfumato import CVDM, LearnedSchedule
+        >>> from sfumato.nn import UNet
+        >>> model = CVDM(LearnedSchedule(UNet(1, 1, base=4)), UNet(3, 1, base=4))
+        >>> sample(model, torch.zeros(2, 1, 16, 16), num_samples=3, num_steps=4, seed=0).shape
+        torch.Size([3, 2, 1, 16, 16])
+    """
+    _check(num_samples, num_steps, solver, eta, grid)
+    schedule, center = model.schedule(condition), model.center(condition)
+    end = schedule.log_gamma(condition.new_ones(()))
+    fractions = (
+        log_snr_grid(num_steps, schedule.reference_rate)
+        if grid == "log_snr"
+        else uniform_grid(num_steps, schedule.warp, condition)
+    )
+    shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
+    noise = NoiseField(seed) if isinstance(seed, int) else seed
+
+    def draw(step: int) -> Tensor:
+        return noise(step, shape, dtype=condition.dtype, device=condition.device)
+
+    repeated = _repeat(condition, num_samples)
+    repeated_center = None if center is None else _repeat(center, num_samples)
+    state = draw(0) if initial is None else initial
+    now, past = _Level.at(end * fractions[0]), None
+    for step in range(num_steps):
+        log_gamma = _repeat(now.log_gamma, num_samples) if len(end) > 1 else now.log_gamma
+        clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).clean.view(shape)
+        if clamp is not None:
+            clean = clean.clamp(*clamp)
+        if step == num_steps - 1:
+            break
+        after = _Level.at(end * fractions[step + 1])
+        h = after.half_log_snr - now.half_log_snr
+        guess = clean
+        if solver == "2m" and past is not None:
+            guess = clean + (clean - past.clean) * (h / (2 * past.h))
+        state = _mean(state, guess, now, after, h, 1.0 if solver == "algorithm2" else eta)
+        if solver == "algorithm2":
+            state = state + (-torch.expm1(now.log_gamma - after.log_gamma)).sqrt() * draw(step + 1)
+        elif eta > 0:
+            state = state + after.log_s.exp() * (-torch.expm1(-2 * eta**2 * h)).sqrt() * draw(step + 1)
+        now, past = after, _Past(clean, h)
+    clean = model.scale * clean
+    return clean if center is None else center + clean
+
+
+class _Level(NamedTuple):
+    """A noise level per pixel; logarithms, because s spans many orders of magnitude."""
+
+    log_gamma: Tensor
+    log_s: Tensor
+    half_log_snr: Tensor
+
+    @classmethod
+    def at(cls, log_gamma: Tensor) -> "_Level":
+        log_s = (-torch.expm1(log_gamma)).log() / 2
+        return cls(log_gamma, log_s, log_gamma / 2 - log_s)
+
+
+class _Past(NamedTuple):
+    """What the two-step solver remembers of its last step."""
+
+    clean: Tensor
+    h: Tensor
+
+
+def _mean(state: Tensor, clean: Tensor, now: _Level, after: _Level, h: Tensor, eta: float) -> Tensor:
+    """The step of the module's formula without its noise."""
+    keep = (after.log_s - now.log_s - eta**2 * h).exp()
+    pull = -(after.log_gamma / 2).exp() * torch.expm1(-(1 + eta**2) * h)
+    return keep * state + pull * clean
+
+
+def log_snr_grid(num_steps: int, reference_rate: float) -> list[float]:
+    r"""Values of :math:`\rho`, from 1 downwards, whose log-SNR at the reference rate is uniform.
+
+    With rate L: :math:`l_i` uniform from :math:`L\rho = L` to :math:`L\rho = 10^{-6}` and
+    :math:`\rho_i = log1p(e^{-2 l_i}) / L`. The grid depends on a constant of the model, never on the image or the tile.
+    """
+    first, last = (-math.log(math.expm1(u)) / 2 for u in (reference_rate, _LAST_NOISE))
+    gaps = max(num_steps - 1, 1)
+    halves = [first + (last - first) * step / gaps for step in range(num_steps)]
+    return [1.0, *(math.log1p(math.exp(-2 * half)) / reference_rate for half in halves[1:])]
+
+
+def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
+    r"""Values of :math:`\rho(t)/\rho(1)` at t = 1, 1 - 1/T, ..., 1/T, the paper's discretisation.  [CVDM Sec. 3.1]"""
+    t = 1 - torch.arange(num_steps, dtype=like.dtype, device=like.device) / num_steps
+    rho = warp.rho(t).double()
+    return [float(value) for value in rho / rho[0]]
+
+
+def _repeat(images: Tensor, num_samples: int) -> Tensor:
+    """Stack ``num_samples`` copies of a batch along the batch axis, in the order of ``state.flatten(0, 1)``."""
+    return images.repeat(num_samples, *[1] * (images.ndim - 1))
+
+
+def _check(num_samples: int, num_steps: int, solver: str, eta: float, grid: str) -> None:
+    if num_samples < 1 or num_steps < 1:
+        raise ValueError(f"num_samples is {num_samples} and num_steps {num_steps}; give at least 1 of each")
+    if solver not in get_args(Solver):
+        raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}")
+    if grid not in get_args(Grid):
+        raise ValueError(f"grid is {grid!r}; choose one of {', '.join(get_args(Grid))}")
+    if not 0 <= eta <= 1:
+        raise ValueError(f"eta is {eta}; give a number from 0 (no added noise) to 1 (ancestral)")
+    if solver == "algorithm2" and eta:
+        raise ValueError(f"eta is {eta}, but algorithm2 has its own noise; leave eta at 0")

@@ -1,0 +1,271 @@
+"""Every schedule, fixed or learned, keeps its promises for every value of its parameters (float64)."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from sfumato.schedule import (
+    CosineSchedule,
+    GlobalSchedule,
+    LearnedSchedule,
+    LinearSchedule,
+    PaperSchedule,
+    Schedule,
+)
+
+RAW = st.floats(-20, 20)
+NUM_TIMES = 7
+
+MakeModule = Callable[[list[float]], nn.Module]
+
+
+class Constant(nn.Module):
+    """A rate network that gives one number everywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw = nn.Parameter(torch.zeros(()))
+
+    def forward(self, condition: Tensor) -> Tensor:
+        return self.raw * torch.ones_like(condition)
+
+
+def with_parameters(module: nn.Module, raw: list[float]) -> nn.Module:
+    """Fill a module's parameters with the given numbers, over and over, in float64."""
+    module = module.double()
+    place = 0
+    for parameter in module.parameters():
+        values = [raw[(place + index) % len(raw)] for index in range(parameter.numel())]
+        place += parameter.numel()
+        parameter.data = torch.tensor(values, dtype=torch.float64).reshape(parameter.shape)
+    return module
+
+
+def bounded(low: float, high: float, raw: float) -> float:
+    return low + (high - low) / (1 + math.exp(-raw))
+
+
+CONSISTENT: dict[str, MakeModule] = {
+    "learned": lambda raw: with_parameters(LearnedSchedule(Constant(), num_units=5), raw),
+    "global": lambda raw: with_parameters(GlobalSchedule(num_units=5), raw),
+    "linear": lambda raw: LinearSchedule(bounded(1e-6, 0.05, raw[0]), bounded(1e-6, 0.05, raw[1]), 500),
+    "cosine": lambda raw: CosineSchedule(bounded(1e-9, 0.5, raw[0]), bounded(1e-4, 0.2, raw[1])),
+}
+ALL: dict[str, MakeModule] = {
+    **CONSISTENT,
+    "paper": lambda raw: with_parameters(PaperSchedule(Constant(), num_units=5), raw),
+}
+parameters = st.lists(RAW, min_size=18, max_size=18)
+
+
+def bind(module: nn.Module) -> Schedule:
+    schedule = module(torch.zeros(NUM_TIMES, 1, 2, 2, dtype=torch.float64))
+    assert isinstance(schedule, Schedule)
+    return schedule
+
+
+def derivatives(function: Callable[[Tensor], Tensor], t: Tensor) -> tuple[Tensor, Tensor]:
+    """First and second time derivative by autograd, one row per time."""
+    t = t.clone().requires_grad_()
+    value = function(t)
+    pixels = value[0].numel()
+    (first,) = torch.autograd.grad(value.sum(), t, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), t)
+    return first.detach() / pixels, second / pixels
+
+
+def assert_close_relative(got: Tensor, expected: Tensor, scale: Tensor) -> None:
+    """Equality to 1e-8 of the size of the terms that were added up."""
+    error = (got - expected).abs()
+    assert bool((error <= 1e-8 * scale + 1e-300).all()), f"relative error {(error / scale).max():.2e}"
+
+
+def pixel(images: Tensor) -> Tensor:
+    return images[:, 0, 0, 0].detach()
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(raw=parameters, times=st.lists(st.floats(0, 1), min_size=NUM_TIMES, max_size=NUM_TIMES))
+@settings(max_examples=60, deadline=None)
+def test_gamma_and_its_derivatives(name: str, raw: list[float], times: list[float]) -> None:
+    schedule, t = bind(ALL[name](raw)), torch.tensor(times, dtype=torch.float64)
+    first, second = derivatives(schedule.gamma, t)
+    gamma, (slope, bend) = pixel(schedule.gamma(t)), term_sizes(schedule, t)
+    assert_close_relative(pixel(schedule.gamma(t, 1)), first, slope * gamma)
+    assert_close_relative(pixel(schedule.gamma(t, 2)), second, (slope.square() + bend) * gamma)
+    assert torch.equal(pixel(schedule.gamma(torch.zeros_like(t))), torch.ones_like(t))
+
+
+def term_sizes(schedule: Schedule, t: Tensor) -> tuple[Tensor, Tensor]:
+    """Sizes of the terms whose sums are (log gamma)' and (log gamma)''; in the paper's rho they may cancel each other."""
+    slope, bend = (pixel(schedule.log_gamma(t, order)).abs() for order in (1, 2))
+    network = getattr(schedule.warp, "rho_network", None)
+    if network is None:
+        return slope, bend
+    skip, steep, height = (nn.functional.softplus(p) for p in (network.raw_skip, network.raw_slope, network.raw_height))
+    arg = steep * (skip * t + network.skip_bias)[:, None] + network.shift
+    bump = height * steep * skip * arg.sigmoid() * (-arg).sigmoid()
+    n = skip * t + network.skip_bias.abs() + (height * arg.sigmoid()).sum(-1) + network.bias.abs()
+    n_dot, n_ddot = skip + bump.sum(-1), (bump * steep * skip).sum(-1)
+    rate = pixel(schedule.rate)
+    return (rate * (n + t * n_dot)).detach(), (rate * (2 * n_dot + t * n_ddot)).detach()
+
+
+@pytest.mark.parametrize("name", CONSISTENT)
+@given(raw=parameters, times=st.lists(st.floats(1e-4, 1), min_size=NUM_TIMES, max_size=NUM_TIMES))
+@settings(max_examples=60, deadline=None)
+def test_log_snr_and_its_derivatives(name: str, raw: list[float], times: list[float]) -> None:
+    schedule, t = bind(CONSISTENT[name](raw)), torch.tensor(times, dtype=torch.float64)
+    first, second = derivatives(schedule.log_snr, t)
+    slope, bend = (pixel(schedule.log_gamma(t, order)).abs() for order in (1, 2))
+    noise_var = pixel(schedule.noise_var(t))
+    assert_close_relative(pixel(schedule.log_snr(t, 1)), first, slope / noise_var)
+    assert_close_relative(pixel(schedule.log_snr(t, 2)), second, bend / noise_var + (slope / noise_var).square())
+    expected = pixel(schedule.gamma(t)).log() - pixel(schedule.noise_var(t)).log()
+    torch.testing.assert_close(pixel(schedule.log_snr(t)), expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", CONSISTENT)
+@given(raw=parameters)
+@settings(max_examples=60, deadline=None)
+def test_snr_and_its_derivatives(name: str, raw: list[float]) -> None:
+    schedule, t = bind(CONSISTENT[name](raw)), torch.linspace(0.05, 1, NUM_TIMES, dtype=torch.float64)
+    first, second = derivatives(schedule.snr, t)
+    value, log_slope, log_bend = pixel(schedule.snr(t)), pixel(schedule.log_snr(t, 1)), pixel(schedule.log_snr(t, 2))
+    assert_close_relative(pixel(schedule.snr(t, 1)), first, value * log_slope.abs())
+    assert_close_relative(pixel(schedule.snr(t, 2)), second, value * (log_slope.square() + log_bend.abs()))
+
+
+@pytest.mark.parametrize("name", CONSISTENT)
+@given(raw=parameters)
+@settings(max_examples=60, deadline=None)
+def test_strictly_decreasing(name: str, raw: list[float]) -> None:
+    module = CONSISTENT[name](raw)
+    t = torch.linspace(0, 1, 401, dtype=torch.float64)
+    schedule = module(torch.zeros(1, 1, 1, 1, dtype=torch.float64))
+    # Through log gamma and 1 - gamma, which keep their digits where gamma itself rounds to 1.
+    assert bool((pixel(schedule.log_gamma(t)).diff() < 0).all())
+    assert bool((pixel(schedule.noise_var(t)).diff() > 0)[: int((t < 0.3).sum())].all())
+    assert bool((pixel(schedule.gamma(t)).diff() <= 0).all())
+    assert bool((pixel(schedule.log_gamma(t, 1)) < 0).all())
+    assert bool((pixel(schedule.log_snr(t[1:])).diff() < 0).all())
+
+
+@pytest.mark.parametrize("name", CONSISTENT)
+@given(raw=parameters, times=st.lists(st.floats(0, 1), min_size=NUM_TIMES, max_size=NUM_TIMES))
+@settings(max_examples=30, deadline=None)
+def test_beta_is_minus_the_slope_of_log_gamma(name: str, raw: list[float], times: list[float]) -> None:
+    schedule, t = bind(CONSISTENT[name](raw)), torch.tensor(times, dtype=torch.float64)
+    slope, _ = derivatives(schedule.log_gamma, t)
+    assert_close_relative(pixel(schedule.beta(t)), -slope, slope.abs())
+    residual = pixel(schedule.residual(t)).abs()
+    assert bool((residual <= 1e-12 * pixel(schedule.beta(t))).all())
+
+
+@pytest.mark.parametrize("name", CONSISTENT)
+@given(raw=parameters)
+@settings(max_examples=20, deadline=None)
+def test_gamma_is_the_exponential_of_the_integral_of_beta(name: str, raw: list[float]) -> None:
+    """[CVDM Eq. 11], by quadrature on graded intervals, to 1e-8."""
+    # Mild parameters: a sigmoid of slope 20 would test the quadrature, not the schedule.
+    module = CONSISTENT[name]([value / 5 for value in raw])
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    edges = np.linspace(0, 1, 9)
+    t = np.concatenate([(b - a) / 2 * nodes + (a + b) / 2 for a, b in itertools.pairwise(edges)])
+    w = torch.from_numpy(np.concatenate([(edges[1] - edges[0]) / 2 * weights] * 8))
+    schedule = module(torch.zeros(len(t), 1, 1, 1, dtype=torch.float64))
+    integral = (w * pixel(schedule.beta(torch.from_numpy(t)))).sum()
+    end = pixel(schedule.gamma(torch.ones(1, dtype=torch.float64)))[0]
+    assert math.isclose(math.exp(-integral), end, rel_tol=1e-8)
+
+
+@given(raw=parameters)
+@settings(max_examples=60, deadline=None)
+def test_learned_schedule_is_bounded_and_gauged(raw: list[float]) -> None:
+    schedule = bind(CONSISTENT["learned"](raw))
+    one = torch.ones(NUM_TIMES, dtype=torch.float64)
+    assert bool((schedule.rate >= 6).all())
+    assert bool((schedule.rate <= 30).all())
+    torch.testing.assert_close(schedule.warp.rho(one), one, rtol=1e-12, atol=0)
+
+
+def test_learned_schedule_starts_at_nine_and_t_squared() -> None:
+    schedule = LearnedSchedule(Constant())(torch.zeros(1, 1, 4, 4))
+    assert schedule.rate.flatten().tolist() == pytest.approx([9.0] * 16, rel=1e-6)
+    t = torch.linspace(0, 1, 21)
+    assert (schedule.warp.rho(t) - t.square()).abs().max() < 0.02
+
+
+def test_paper_schedule_reports_its_residual() -> None:
+    """beta and gamma come from two networks: what their equation leaves is lambda gamma (tau - rho')."""
+    raw = [math.sin(7 * k) for k in range(18)]
+    schedule, t = bind(ALL["paper"](raw)), torch.linspace(0.1, 0.9, NUM_TIMES, dtype=torch.float64)
+    slope, _ = derivatives(schedule.gamma, t)
+    expected = slope + pixel(schedule.beta(t)) * pixel(schedule.gamma(t))
+    torch.testing.assert_close(pixel(schedule.residual(t)), expected, rtol=1e-10, atol=1e-12)
+    assert expected.abs().max() > 0.01
+
+
+def test_paper_schedule_can_fail_to_decrease() -> None:
+    """A negative bias, which nothing forbids, makes rho fall and gamma exceed 1. This is why it is not the default."""
+    module = PaperSchedule(Constant(), num_units=5).double()
+    with torch.no_grad():
+        module.warp.rho_network.bias.fill_(-0.5)
+    t = torch.linspace(0, 1, 101, dtype=torch.float64)
+    gamma = pixel(module(torch.zeros(101, 1, 1, 1, dtype=torch.float64)).gamma(t))
+    assert gamma.max() > 1.1
+    assert gamma.diff().max() > 0
+
+
+def test_paper_schedule_starts_consistent_with_beta_zero_at_zero() -> None:
+    schedule = PaperSchedule(Constant())(torch.zeros(3, 1, 1, 1))
+    t = torch.tensor([0.0, 0.5, 1.0])
+    assert pixel(schedule.beta(t))[0] == 0
+    assert pixel(schedule.residual(t)).abs().max() < 0.2
+
+
+@pytest.mark.parametrize(("name", "product"), [("biosr", 5.0e-4), ("qpi", 0.0175)])
+def test_linear_settings_are_the_papers(name: str, product: float) -> None:
+    """The continuous gamma(1) against the product over the paper's T steps, which differs by O(1/T)."""
+    start, end, num_steps = LinearSchedule.SETTINGS[name]
+    discrete = torch.prod(1 - torch.linspace(start, end, num_steps, dtype=torch.float64))
+    assert float(discrete) == pytest.approx(product, rel=0.02)
+    schedule = LinearSchedule.named(name)(torch.zeros(1, 1, 1, 1, dtype=torch.float64))
+    assert schedule.gamma(torch.tensor(1.0)).item() == pytest.approx(float(discrete), rel=0.1)
+    t = torch.tensor(0.25, dtype=torch.float64)
+    assert schedule.beta(t).item() == pytest.approx(num_steps * (start + (end - start) * 0.25), rel=1e-12)
+
+
+def test_cosine_ends_where_told() -> None:
+    schedule = CosineSchedule()(torch.zeros(1, 1, 1, 1, dtype=torch.float64))
+    assert schedule.gamma(torch.ones((), dtype=torch.float64)).item() == pytest.approx(1e-4, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LinearSchedule.named("bio"), "biosr, qpi"),
+        (lambda: LinearSchedule(0.1, -0.1, 10), "positive end"),
+        (lambda: CosineSchedule(gamma_end=0.0), "0 < gamma_end < 1"),
+        (lambda: LearnedSchedule(Constant(), rate_min=10), "0 < min < init < max"),
+        (lambda: GlobalSchedule(rate_max=8), "0 < min < init < max"),
+        (lambda: PaperSchedule(Constant(), rate_init=-1), "positive"),
+        (lambda: LearnedSchedule(Constant(), num_units=0), "at least 1"),
+    ],
+)
+def test_wrong_settings_say_what_to_give(make: Callable[[], nn.Module], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_time_may_be_one_number_for_all_images() -> None:
+    schedule = bind(CONSISTENT["learned"]([0.3] * 18))
+    one, many = torch.tensor(0.4, dtype=torch.float64), torch.full((NUM_TIMES,), 0.4, dtype=torch.float64)
+    assert torch.equal(schedule.gamma(one), schedule.gamma(many))
