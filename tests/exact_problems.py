@@ -69,7 +69,8 @@ class Gaussian(_Exact):
         m = self.posterior_mean(condition).to(z)
         signal = a[:, None] * self.covariance * a
         gain = torch.linalg.solve(signal + torch.diag(s.square()), a[:, None] * self.covariance)
-        return (m + (z - a * m) @ gain).view_as(noisy)
+        clean: Tensor = m + (z - a * m) @ gain
+        return clean.view_as(noisy)
 
 
 class LinearGaussian(Gaussian):
@@ -81,7 +82,8 @@ class LinearGaussian(Gaussian):
         super().__init__(schedule, prior_cov.new_zeros(len(prior_cov)), prior_cov - self.gain @ operator @ prior_cov)
 
     def posterior_mean(self, condition: Tensor) -> Tensor:
-        return condition.flatten(1) @ self.gain.T
+        mean: Tensor = condition.flatten(1) @ self.gain.T
+        return mean
 
 
 class Mixture(_Exact):
@@ -107,7 +109,8 @@ class Mixture(_Exact):
         which = torch.multinomial(self.weights, number, replacement=True, generator=generator)
         roots = torch.linalg.cholesky(self.covariances)
         unit = torch.randn(number, self.means.shape[1], dtype=self.means.dtype, generator=generator)
-        return self.means[which] + (roots[which] @ unit[..., None]).squeeze(-1)
+        draws: Tensor = self.means[which] + (roots[which] @ unit[..., None]).squeeze(-1)
+        return draws
 
 
 class Heteroscedastic(_Exact):

@@ -104,7 +104,7 @@ def test_gamma_and_its_derivatives(name: str, raw: list[float], times: list[floa
 
 
 def term_sizes(schedule: Schedule, t: Tensor) -> tuple[Tensor, Tensor]:
-    """Sizes of the terms whose sums are (log gamma)' and (log gamma)''; in the paper's rho they may cancel each other."""
+    """Sizes of the terms that add up to (log gamma)' and (log gamma)''; in the paper's rho they may cancel."""
     slope, bend = (pixel(schedule.log_gamma(t, order)).abs() for order in (1, 2))
     network = getattr(schedule.warp, "rho_network", None)
     if network is None:
@@ -193,14 +193,14 @@ def test_learned_schedule_is_bounded_and_gauged(raw: list[float]) -> None:
     one = torch.ones(NUM_TIMES, dtype=torch.float64)
     assert bool((schedule.rate >= 6).all())
     assert bool((schedule.rate <= 30).all())
-    torch.testing.assert_close(schedule.warp.rho(one), one, rtol=1e-12, atol=0)
+    torch.testing.assert_close(schedule.warp(one).rho, one, rtol=1e-12, atol=0)
 
 
 def test_learned_schedule_starts_at_nine_and_t_squared() -> None:
     schedule = LearnedSchedule(Constant())(torch.zeros(1, 1, 4, 4))
     assert schedule.rate.flatten().tolist() == pytest.approx([9.0] * 16, rel=1e-6)
     t = torch.linspace(0, 1, 21)
-    assert (schedule.warp.rho(t) - t.square()).abs().max() < 0.02
+    assert (schedule.warp(t).rho - t.square()).abs().max() < 0.02
 
 
 def test_paper_schedule_reports_its_residual() -> None:

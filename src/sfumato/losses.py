@@ -61,15 +61,15 @@ def consistency(schedule: Schedule, t: Tensor) -> Tensor:
 
     .. math:: E\,(\gamma' + \beta\gamma)^2 + (\gamma(0) - 1)^2 + \gamma(1)^2
 
-    For every schedule but ``PaperSchedule`` the first part is 0 to rounding; the second is 0 for all, since rho(0) = 0.
+    The second part is 0 for every schedule, since rho(0) = 0, and is not computed; the first is 0 for all but
+    ``PaperSchedule``.
 
     Args:
         schedule: Bound to the condition.
         t: Times, shape (B).
     """
-    start, end = torch.zeros_like(t[:1]), torch.ones_like(t[:1])
-    ends = (schedule.gamma(start) - 1).square().mean() + schedule.gamma(end).square().mean()
-    return schedule.residual(t).square().mean() + ends
+    end = schedule.gamma(torch.ones((), dtype=t.dtype, device=t.device))
+    return schedule.residual(t).square().mean() + end.square().mean()
 
 
 def smoothness(schedule: Schedule, t: Tensor) -> Tensor:

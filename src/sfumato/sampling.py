@@ -194,7 +194,7 @@ def log_snr_grid(num_steps: int, reference_rate: float) -> list[float]:
 def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
     r"""Values of :math:`\rho(t)/\rho(1)` at t = 1, 1 - 1/T, ..., 1/T, the paper's discretisation.  [CVDM Sec. 3.1]"""
     t = 1 - torch.arange(num_steps, dtype=like.dtype, device=like.device) / num_steps
-    rho = warp.rho(t).double()
+    rho = warp(t).rho.double()
     return [float(value) for value in rho / rho[0]]
 
 

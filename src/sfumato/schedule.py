@@ -14,22 +14,26 @@ images; all derivatives in time are closed forms, so no graph is differentiated 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.warp import CosineWarp, LinearWarp, Order, PaperWarp, TimeWarp, Warp, inverse_softplus
+from sfumato.warp import CosineWarp, LinearWarp, PaperWarp, TimeWarp, Warp, inverse_softplus
 
 __all__ = [
     "CosineSchedule",
     "GlobalSchedule",
     "LearnedSchedule",
     "LinearSchedule",
+    "Order",
     "PaperSchedule",
     "Schedule",
 ]
+
+Order = Literal[0, 1, 2]
+"""Order of a time derivative."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +56,19 @@ class Schedule:
 
     def log_gamma(self, t: Tensor, order: Order = 0) -> Tensor:
         r""":math:`\log\gamma = -\lambda\rho` or its time derivative, shape of ``rate``, batched if t is."""
-        rho_t = self.warp.rho(t, order)
-        return -self.rate * _like_images(rho_t, self.rate)
+        return self._log_gammas(t, order)[order]
 
     def gamma(self, t: Tensor, order: Order = 0) -> Tensor:
-        r"""Signal variance, 1 at t = 0 and decreasing.  [CVDM Eq. 5]
+        r"""Signal variance, 1 at t = 0 and decreasing, or its time derivative.  [CVDM Eq. 5]
 
         .. math:: \gamma = e^{-\lambda\rho}, \quad \gamma' = -\lambda\rho'\gamma, \quad
                   \gamma'' = (\lambda^2\rho'^2 - \lambda\rho'')\gamma
         """
-        gamma_t = self.log_gamma(t).exp()
+        log_gamma, *rest = self._log_gammas(t, order)
+        gamma = log_gamma.exp()
         if order == 0:
-            return gamma_t
-        slope = self.log_gamma(t, 1)
-        if order == 1:
-            return slope * gamma_t
-        return (slope.square() + self.log_gamma(t, 2)) * gamma_t
+            return gamma
+        return rest[0] * gamma if order == 1 else (rest[0].square() + rest[1]) * gamma
 
     def noise_var(self, t: Tensor) -> Tensor:
         r"""Noise variance :math:`1 - \gamma`, accurate where :math:`\gamma` rounds to 1.  [CVDM Sec. 3.1]"""
@@ -75,43 +76,44 @@ class Schedule:
 
     def beta(self, t: Tensor) -> Tensor:
         r"""Rate of noise injection :math:`\beta = \lambda\tau`, per unit time.  [CVDM Sec. 3.2]"""
-        return self.rate * _like_images(self.warp.tau(t), self.rate)
+        return self.rate * _like_images(self.warp(t).tau, self.rate)
 
     def log_snr(self, t: Tensor, order: Order = 0) -> Tensor:
         r"""Logarithm of SNR = :math:`\gamma/(1-\gamma)`, or its time derivative; finite for t > 0.
 
-        With :math:`u = \lambda\rho`: :math:`(\log SNR)' = -u'/(1-\gamma)` and
-        :math:`(\log SNR)'' = -u''/(1-\gamma) + u'^2 \gamma/(1-\gamma)^2`. The negative of the first is the weight
-        of the exact bound.  [CVDM App. E.3]
+        With :math:`u = \lambda\rho`: :math:`(\log SNR)' = -u'/(1-\gamma)`, minus the weight of the exact bound, and
+        :math:`(\log SNR)'' = -u''/(1-\gamma) + u'^2 \gamma/(1-\gamma)^2`.  [CVDM App. E.3]
         """
-        noise_var = self.noise_var(t)
+        log_gamma, *rest = self._log_gammas(t, order)
+        noise_var = -torch.expm1(log_gamma)
         if order == 0:
-            return self.log_gamma(t) - noise_var.log()
-        slope = self.log_gamma(t, 1)
-        if order == 1:
-            return slope / noise_var
-        gamma_t = self.gamma(t)
-        return self.log_gamma(t, 2) / noise_var + (slope / noise_var).square() * gamma_t
+            return log_gamma - noise_var.log()
+        slope = rest[0] / noise_var
+        return slope if order == 1 else rest[1] / noise_var + slope.square() * log_gamma.exp()
 
     def snr(self, t: Tensor, order: Order = 0) -> Tensor:
         r"""Signal-to-noise ratio or its time derivative; infinite at t = 0.  [CVDM Sec. 3.4, App. E.2]
 
         .. math:: S' = S (\log S)', \quad S'' = S [(\log S)'^2 + (\log S)'']
         """
-        snr_t = self.log_snr(t).exp()
+        snr = self.log_snr(t).exp()
         if order == 0:
-            return snr_t
+            return snr
         slope = self.log_snr(t, 1)
-        if order == 1:
-            return snr_t * slope
-        return snr_t * (slope.square() + self.log_snr(t, 2))
+        return snr * slope if order == 1 else snr * (slope.square() + self.log_snr(t, 2))
 
     def residual(self, t: Tensor) -> Tensor:
         r"""How far the pair is from its differential equation: :math:`\gamma' + \beta\gamma`.  [CVDM Eq. 4]
 
-        Zero to rounding for every schedule but ``PaperSchedule``, which learns :math:`\rho` and :math:`\tau` apart.
+        0 for every schedule but ``PaperSchedule``, which learns :math:`\rho` and :math:`\tau` apart.
         """
-        return (self.beta(t) + self.log_gamma(t, 1)) * self.gamma(t)
+        clock = self.warp(t)
+        gamma = (-self.rate * _like_images(clock.rho, self.rate)).exp()
+        return self.rate * _like_images(clock.tau - clock.rho_dot, self.rate) * gamma
+
+    def _log_gammas(self, t: Tensor, order: Order) -> list[Tensor]:
+        """Log gamma and its derivatives up to ``order``, from one reading of the clock."""
+        return [-self.rate * _like_images(value, self.rate) for value in self.warp(t)[: order + 1]]
 
 
 def _like_images(values: Tensor, images: Tensor) -> Tensor:

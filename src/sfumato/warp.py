@@ -2,33 +2,36 @@ r"""Warps of time: the factors of a schedule that depend on t alone.
 
 .. math:: \rho(0) = 0, \quad \rho' > 0, \quad \tau = \rho' \qquad [CVDM Sec. 3.2]
 
-Each gives :math:`\rho` with its first two derivatives in closed form, and :math:`\tau`. Time is one scalar per
-image, so they take vectors of B numbers, never images.
+Each is a function of time that gives :math:`\rho` with its first two derivatives, in closed form, and :math:`\tau`.
+Time is one scalar per image, so they take vectors of B numbers, never images.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["CosineWarp", "LinearWarp", "Order", "PaperWarp", "TimeWarp", "Warp", "inverse_softplus"]
+__all__ = ["Clock", "CosineWarp", "LinearWarp", "PaperWarp", "TimeWarp", "Warp", "inverse_softplus"]
 
-Order = Literal[0, 1, 2]
-"""Order of a time derivative."""
+
+class Clock(NamedTuple):
+    r"""The time functions at given times, each of their shape, () or (B)."""
+
+    rho: Tensor
+    rho_dot: Tensor
+    rho_ddot: Tensor
+    tau: Tensor
+    """Equals ``rho_dot`` where the pair is consistent: everywhere but in :class:`PaperWarp`."""
 
 
 class Warp(Protocol):
-    r"""The part of a schedule that depends on time alone: :math:`\rho` (with :math:`\rho(0)=0`) and :math:`\tau`."""
+    """Any function from times to the :class:`Clock` at these times, with rho(0) = 0."""
 
-    def rho(self, t: Tensor, order: Order = 0) -> Tensor:
-        r""":math:`\rho(t)` or its first or second derivative, of the shape of t."""
-        ...
-
-    def tau(self, t: Tensor) -> Tensor:
-        r""":math:`\tau(t)`, which equals :math:`\rho'(t)` where the pair is consistent."""
+    def __call__(self, t: Tensor) -> Clock:
+        """The time functions at t, shape () or (B)."""
         ...
 
 
@@ -66,31 +69,22 @@ class TimeWarp(nn.Module):
         self.raw_height = nn.Parameter(torch.full((num_units,), inverse_softplus(0.1 / num_units)))
         self.shift = nn.Parameter(-slope * centres)
 
-    def rho(self, t: Tensor, order: Order = 0) -> Tensor:
-        r""":math:`\rho = t N(t)/N(1)`, or :math:`\rho' = N + tN'` or :math:`\rho'' = 2N' + tN''`, each over N(1)."""
-        end = self._increasing(torch.ones_like(t), 0)
-        if order == 0:
-            return t * self._increasing(t, 0) / end
-        if order == 1:
-            return (self._increasing(t, 0) + t * self._increasing(t, 1)) / end
-        return (2 * self._increasing(t, 1) + t * self._increasing(t, 2)) / end
-
-    def tau(self, t: Tensor) -> Tensor:
-        r""":math:`\tau = \rho'`: the pair is consistent by construction."""
-        return self.rho(t, 1)
-
-    def _increasing(self, t: Tensor, order: Order) -> Tensor:
-        """N(t) or its derivative; sums run over elements, since autocast would lower a matrix product."""
-        slope, height = F.softplus(self.raw_slope), F.softplus(self.raw_height)
-        arg = slope * t[..., None] + self.shift
-        up, down = arg.sigmoid(), (-arg).sigmoid()
-        if order == 0:
-            # sigma(a) - sigma(c) = sigma(a) sigma(-c) (1 - e^(c-a)): no cancellation, every factor in [0, 1]
-            rise = up * (-self.shift).sigmoid() * -torch.expm1(-slope * t[..., None])
-            return F.softplus(self.raw_offset) + F.softplus(self.raw_skip) * t + (height * rise).sum(-1)
-        if order == 1:
-            return F.softplus(self.raw_skip) + (height * slope * up * down).sum(-1)
-        return (height * slope.square() * up * down * (down - up)).sum(-1)
+    def forward(self, t: Tensor) -> Clock:
+        r""":math:`\rho = tN`, :math:`\rho' = N + tN'` and :math:`\rho'' = 2N' + tN''`, all over N(1); tau is rho'."""
+        skip, slope, height = (F.softplus(raw) for raw in (self.raw_skip, self.raw_slope, self.raw_height))
+        times = torch.cat([t.reshape(-1), t.new_ones(1)])  # the end goes along, to normalise
+        # Sums over elements, since autocast would lower the precision of a matrix product.
+        rise = slope * times[:, None]
+        up, down = (rise + self.shift).sigmoid(), (-rise - self.shift).sigmoid()
+        # sigma(a) - sigma(c) = sigma(a) sigma(-c) (1 - e^(c-a)): no cancellation, every factor in [0, 1]
+        step = up * (-self.shift).sigmoid() * -torch.expm1(-rise)
+        n = F.softplus(self.raw_offset) + skip * times + (height * step).sum(-1)
+        bump = height * slope * up * down
+        n, end = n[:-1].reshape(t.shape), n[-1]
+        n_dot = (skip + bump.sum(-1))[:-1].reshape(t.shape)
+        n_ddot = (bump * slope * (down - up)).sum(-1)[:-1].reshape(t.shape)
+        rho_dot = (n + t * n_dot) / end
+        return Clock(t * n / end, rho_dot, (2 * n_dot + t * n_ddot) / end, tau=rho_dot)
 
 
 class _TimesMonotone(nn.Module):
@@ -106,22 +100,19 @@ class _TimesMonotone(nn.Module):
         self.shift = nn.Parameter(-8.0 * (torch.arange(num_units) + 0.5) / num_units)
         self.bias = nn.Parameter(torch.tensor(start))
 
-    def forward(self, t: Tensor, order: Order = 0) -> Tensor:
+    def forward(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         skip, slope, height = (F.softplus(raw) for raw in (self.raw_skip, self.raw_slope, self.raw_height))
         q = skip * t + self.skip_bias
         arg = slope * q[..., None] + self.shift
         up, down, speed = arg.sigmoid(), (-arg).sigmoid(), slope * skip
+        bump = height * speed * up * down
         n = q + (height * up).sum(-1) + self.bias
-        if order == 0:
-            return t * n
-        n_dot = skip + (height * speed * up * down).sum(-1)
-        if order == 1:
-            return n + t * n_dot
-        return 2 * n_dot + t * (height * speed.square() * up * down * (down - up)).sum(-1)
+        n_dot = skip + bump.sum(-1)
+        return t * n, n + t * n_dot, 2 * n_dot + t * (bump * speed * (down - up)).sum(-1)
 
 
 class PaperWarp(nn.Module):
-    """Separate networks for rho and tau, tied only by the consistency loss."""
+    """Separate networks for rho and tau, tied only by the consistency loss; rho may fail to increase.  [CVDM App. G]"""
 
     def __init__(self, num_units: int) -> None:
         super().__init__()
@@ -129,34 +120,24 @@ class PaperWarp(nn.Module):
         self.rho_network = _TimesMonotone(start=0.0, skip=1.0, num_units=num_units)
         self.tau_network = _TimesMonotone(start=1.99, skip=0.01, num_units=num_units)
 
-    def rho(self, t: Tensor, order: Order = 0) -> Tensor:
-        r""":math:`\rho` or its derivative; may fail to increase."""
-        value: Tensor = self.rho_network(t, order)
-        return value
-
-    def tau(self, t: Tensor) -> Tensor:
-        r""":math:`\tau`, from a network of its own."""
-        value: Tensor = self.tau_network(t)
-        return value
+    def forward(self, t: Tensor) -> Clock:
+        """The two networks at t."""
+        rho, rho_dot, rho_ddot = self.rho_network(t)
+        return Clock(rho, rho_dot, rho_ddot, tau=self.tau_network(t)[0])
 
 
 @dataclass(frozen=True)
 class LinearWarp:
-    r"""Time functions of a beta that grows linearly from ``start`` to ``end``; their mean is 1."""
+    r"""Time functions of a beta that grows linearly from ``start`` to ``end``, whose mean is 1."""
 
     start: float
     end: float
 
-    def rho(self, t: Tensor, order: Order = 0) -> Tensor:
-        r"""The parabola :math:`\rho` or its derivative."""
+    def __call__(self, t: Tensor) -> Clock:
+        r"""A parabola for :math:`\rho`."""
         growth = self.end - self.start
-        if order == 0:
-            return t * (self.start + growth * t / 2)
-        return self.start + growth * t if order == 1 else growth * torch.ones_like(t)
-
-    def tau(self, t: Tensor) -> Tensor:
-        r""":math:`\tau = \rho'`."""
-        return self.rho(t, 1)
+        rho_dot = self.start + growth * t
+        return Clock(t * (self.start + growth * t / 2), rho_dot, torch.full_like(t, growth), tau=rho_dot)
 
 
 @dataclass(frozen=True)
@@ -167,19 +148,12 @@ class CosineWarp:
     end: float
     rate: float
 
-    def rho(self, t: Tensor, order: Order = 0) -> Tensor:
-        r""":math:`\rho = -\log\gamma` over ``rate``, or its derivative."""
+    def __call__(self, t: Tensor) -> Clock:
+        r""":math:`\rho = -\log\gamma` over ``rate``, with its derivatives."""
         speed = self.end - self.start
-        theta = self.start + speed * t
-        if order == 0:
-            # -log(cos theta / cos theta_0), through 1 - cos ratio, so that it is exact near t = 0
-            half = speed * t / 2
-            drop = 2 * half.sin() * (self.start + half).sin() / math.cos(self.start)
-            return -2 * torch.log1p(-drop) / self.rate
-        if order == 1:
-            return 2 * speed * theta.tan() / self.rate
-        return 2 * speed**2 / theta.cos().square() / self.rate
-
-    def tau(self, t: Tensor) -> Tensor:
-        r""":math:`\tau = \rho'`."""
-        return self.rho(t, 1)
+        half, theta = speed * t / 2, self.start + speed * t
+        # 1 - cos theta / cos theta_0 as a product, so that rho is exact near t = 0
+        drop = 2 * half.sin() * (self.start + half).sin() / math.cos(self.start)
+        rho_dot = 2 * speed * theta.tan() / self.rate
+        rho_ddot = 2 * speed**2 / theta.cos().square() / self.rate
+        return Clock(-2 * torch.log1p(-drop) / self.rate, rho_dot, rho_ddot, tau=rho_dot)

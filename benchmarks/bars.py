@@ -1,0 +1,32 @@
+"""Figures with bars: every benchmark prints one line per figure and, with --check, fails if a bar is missed."""
+
+import math
+import sys
+from pathlib import Path
+
+__all__ = ["DOCS", "Bars"]
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+class Bars:
+    """Prints figures as they come and remembers which of them missed their bar."""
+
+    def __init__(self) -> None:
+        self.missed: list[str] = []
+
+    def report(self, name: str, value: float, *, low: float = -math.inf, high: float = math.inf) -> None:
+        """Print one figure; it must lie between ``low`` and ``high``."""
+        bounds = [f"at least {low:g}"] * (low > -math.inf) + [f"at most {high:g}"] * (high < math.inf)
+        verdict = ""
+        if bounds:
+            met = low <= value <= high
+            verdict = f"  ({' and '.join(bounds)}: {'ok' if met else 'MISSED'})"
+            if not met:
+                self.missed.append(name)
+        print(f"{name}: {value:.4g}{verdict}", flush=True)
+
+    def finish(self, *, check: bool) -> None:
+        """With ``check``, end the program with a non-zero code if a bar was missed."""
+        if check and self.missed:
+            sys.exit(f"missed: {', '.join(self.missed)}")

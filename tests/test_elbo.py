@@ -1,0 +1,149 @@
+"""The paper's appendices D, E and F on a Gaussian problem whose every expectation is known (float64).
+
+For y ~ N(0, C) per pixel the best denoiser's square error is C (1 - gamma) / (gamma C + 1 - gamma).
+"""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from sfumato import diffusion, elbo
+from sfumato.schedule import CosineSchedule, LearnedSchedule, LinearSchedule, Schedule
+from sfumato.warp import LinearWarp
+
+VARIANCE = torch.tensor([0.5, 0.1, 0.02], dtype=torch.float64).reshape(1, 1, 1, 3)
+RATES = torch.tensor([6.0, 9.0, 14.0], dtype=torch.float64).reshape(1, 1, 1, 3)
+T_MIN = 0.1
+
+
+def schedule_with(start: float, end: float) -> Schedule:
+    """Pixel-wise rates on a clock whose speed grows from ``start`` to ``end``."""
+    return Schedule(RATES, LinearWarp(start, end), reference_rate=6.0)
+
+
+def mean_square_error(schedule: Schedule) -> Callable[[Tensor], Tensor]:
+    def error_sq(t: Tensor) -> Tensor:
+        gamma, noise_var = schedule.gamma(t), schedule.noise_var(t)
+        return VARIANCE * noise_var / (gamma * VARIANCE + noise_var)
+
+    return error_sq
+
+
+def slope(sizes: list[int], errors: list[float]) -> float:
+    """Least-squares exponent of errors ~ sizes ** slope."""
+    x = torch.tensor(sizes, dtype=torch.float64).log()
+    y = torch.tensor(errors, dtype=torch.float64).log()
+    x = x - x.mean()
+    return float((x * y).sum() / x.square().sum())
+
+
+def test_step_loss_is_the_kl_of_two_reverse_steps() -> None:
+    """[CVDM App. D]: with the same variance, KL reduces to a difference of SNR times the square error, per pixel."""
+    schedule = schedule_with(0.4, 1.6)
+    s, t = torch.tensor(0.4, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    y, guess, noisy = torch.randn(3, *RATES.shape, dtype=torch.float64, generator=generator)
+    q = diffusion.reverse_step(noisy, y, schedule.log_gamma(t), schedule.log_gamma(s))
+    p = diffusion.reverse_step(noisy, guess, schedule.log_gamma(t), schedule.log_gamma(s))
+    expected = kl_divergence(Normal(q.mean, q.var.sqrt()), Normal(p.mean, p.var.sqrt())).sum()
+    torch.testing.assert_close(elbo.step_loss(schedule, (y - guess).square(), s, t), expected, rtol=1e-9, atol=0)
+
+
+def test_monte_carlo_estimator_is_unbiased() -> None:
+    """[CVDM App. E.1]: its exact mean over all step numbers is L_T, and random ones scatter around it."""
+    schedule = schedule_with(0.4, 1.6)
+    error_sq = mean_square_error(schedule)
+    exact = elbo.discrete_loss(schedule, error_sq, 20, T_MIN)
+    every = elbo.monte_carlo_loss(schedule, error_sq, 20, T_MIN, torch.arange(2, 21))
+    torch.testing.assert_close(every.mean(), exact, rtol=1e-12, atol=0)
+    drawn = torch.randint(2, 21, (2000,), generator=torch.Generator().manual_seed(1))
+    estimates = elbo.monte_carlo_loss(schedule, error_sq, 20, T_MIN, drawn)
+    assert (estimates.mean() - exact).abs() < 4 * estimates.std() / math.sqrt(2000)
+    assert estimates.std() > 0.1 * exact
+
+
+def test_noise_weight_is_minus_the_relative_slope_of_snr() -> None:
+    """[CVDM App. E.3]: SNR' |y - yhat|^2 = (SNR'/SNR) |eps - eps_hat|^2, pixel by pixel."""
+    schedule, t = schedule_with(0.4, 1.6), torch.tensor(0.37, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(2)
+    y, eps, eps_hat = torch.randn(3, *RATES.shape, dtype=torch.float64, generator=generator)
+    log_gamma = schedule.log_gamma(t)
+    guess = diffusion.clean_from_eps(diffusion.diffuse(y, eps, log_gamma), eps_hat, log_gamma)
+    by_image = -schedule.snr(t, order=1) * (y - guess).square()
+    by_noise = -schedule.log_snr(t, order=1) * (eps - eps_hat).square()
+    torch.testing.assert_close(by_noise, by_image, rtol=1e-9, atol=0)
+    torch.testing.assert_close(-schedule.log_snr(t, 1), schedule.beta(t) / schedule.noise_var(t), rtol=1e-12, atol=0)
+
+
+def test_continuous_loss_of_an_exact_denoiser_is_half_the_log_det() -> None:
+    r"""Exact denoiser: L_inf = 1/2 sum log[(1 + C SNR(t_min)) / (1 + C SNR(1))], whatever the path between the ends."""
+    for schedule in (schedule_with(0.4, 1.6), schedule_with(1.0, 1.0)):
+        ends = [schedule.snr(torch.tensor(t, dtype=torch.float64)) for t in (T_MIN, 1.0)]
+        expected = ((1 + VARIANCE * ends[0]).log() - (1 + VARIANCE * ends[1]).log()).sum() / 2
+        loss = elbo.continuous_loss(schedule, mean_square_error(schedule), T_MIN)
+        torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
+
+
+def test_discrete_loss_converges_as_one_over_steps() -> None:
+    """[CVDM App. E.2]: |L_T - L_inf| falls with slope -1."""
+    schedule = schedule_with(0.4, 1.6)
+    error_sq = mean_square_error(schedule)
+    limit = elbo.continuous_loss(schedule, error_sq, T_MIN)
+    sizes = [64, 128, 256, 512, 1024]
+    errors = [float((elbo.discrete_loss(schedule, error_sq, T, T_MIN) - limit).abs()) for T in sizes]
+    assert slope(sizes, errors) == pytest.approx(-1, abs=0.1)
+
+
+@pytest.mark.parametrize("num_steps", [4, 8, 16, 32, 64, 128, 256])
+def test_discretisation_bound_holds(num_steps: int) -> None:
+    """[CVDM App. E.2]: |S_T - I| <= E1 + E2 + E3, with E1 through the largest SNR'' of each step."""
+    schedule = schedule_with(0.4, 1.6)
+    error_sq = mean_square_error(schedule)
+    discrete = elbo.discrete_loss(schedule, error_sq, num_steps, T_MIN)
+    distance = 2 * (discrete - elbo.continuous_loss(schedule, error_sq, T_MIN)).abs()
+    bound = elbo.discretisation_bound(schedule, error_sq, num_steps, T_MIN)
+    assert distance <= bound.total
+    # E1 also bounds what it stands for: the finite differences against the derivatives.
+    grid = elbo.times(num_steps, T_MIN)
+    h = (1 - T_MIN) / num_steps
+    gaps = [
+        (((schedule.snr(grid[i]) - schedule.snr(grid[i - 1])) / h - schedule.snr(grid[i], 1)) * error_sq(grid[i])).sum()
+        for i in range(2, num_steps + 1)
+    ]
+    assert (torch.stack(gaps).sum() * h).abs() <= bound.difference
+
+
+def test_larger_curvature_of_snr_has_the_larger_constant() -> None:
+    """The reason for the smoothness term: T times the bound, in the limit, grows with SNR''."""
+    constants, curvatures = [], []
+    for schedule in (schedule_with(0.4, 1.6), schedule_with(1.0, 1.0)):
+        bound = elbo.discretisation_bound(schedule, mean_square_error(schedule), 512, T_MIN)
+        constants.append(float(bound.difference) * 512)
+        t = elbo.times(400, T_MIN)
+        values = torch.stack([schedule.snr(time, 2).square().sum() for time in t])
+        curvatures.append(float(values.mean()))
+    assert curvatures[0] > 2 * curvatures[1]
+    assert constants[0] > constants[1]
+
+
+SCHEDULES = {
+    "learned": LearnedSchedule(torch.zeros_like).double(),
+    "linear": LinearSchedule.named("qpi"),
+    "cosine": CosineSchedule(gamma_end=1e-2),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_discrete_rate_converges_with_the_square_of_steps(name: str) -> None:
+    """[CVDM App. F]: max |beta_hat - beta(t_i) / T| falls with slope -2."""
+    schedule = SCHEDULES[name](torch.zeros(1, 1, 1, 1, dtype=torch.float64))
+    sizes, errors = [200, 400, 800, 1600], []
+    for num_steps in sizes:
+        t = torch.arange(1, num_steps + 1, dtype=torch.float64) / num_steps
+        difference = elbo.beta_hat(schedule, t, num_steps) - schedule.beta(t) / num_steps
+        errors.append(float(difference.detach().abs().max()))
+    assert slope(sizes, errors) == pytest.approx(-2, abs=0.1)

@@ -1,0 +1,66 @@
+"""The four terms against their formulas, and against torch.distributions."""
+
+import pytest
+import torch
+from torch.distributions import Normal, kl_divergence
+
+from sfumato import losses
+from sfumato.losses import Losses
+from sfumato.schedule import LearnedSchedule, PaperSchedule, Schedule
+from sfumato.warp import LinearWarp
+
+RATES = torch.linspace(2, 9, 24, dtype=torch.float64).reshape(2, 1, 3, 4)
+SCHEDULE = Schedule(RATES, LinearWarp(0.5, 1.5), reference_rate=2.0)
+TIMES = torch.tensor([0.3, 0.8], dtype=torch.float64)
+
+
+def test_prior_is_the_divergence_from_q_to_pure_noise() -> None:
+    y = torch.randn(2, 1, 3, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    gamma = (-RATES).exp()
+    q = Normal(gamma.sqrt() * y, (1 - gamma).sqrt())
+    unit = Normal(torch.zeros_like(y), torch.ones_like(y))
+    expected = kl_divergence(q, unit).mean()
+    torch.testing.assert_close(losses.prior(SCHEDULE, y), expected, rtol=1e-10, atol=0)
+    torch.testing.assert_close((gamma * (y * y - 1) - (1 - gamma).log()).mean() / 2, expected, rtol=1e-10, atol=0)
+    assert (kl_divergence(unit, q).mean() - expected).abs() > 0.1 * expected
+
+
+def test_consistency_of_a_consistent_schedule_is_its_end() -> None:
+    expected = (-2 * RATES).exp().mean()
+    torch.testing.assert_close(losses.consistency(SCHEDULE, TIMES), expected, rtol=1e-12, atol=0)
+
+
+def test_consistency_of_the_papers_schedule_contains_its_residual() -> None:
+    schedule = PaperSchedule(torch.zeros_like).double()(torch.zeros(2, 1, 3, 4, dtype=torch.float64))
+    expected = schedule.residual(TIMES).square().mean() + schedule.gamma(torch.ones(1).double()).square().mean()
+    torch.testing.assert_close(losses.consistency(schedule, TIMES), expected)
+    assert schedule.residual(TIMES).square().mean() > 1e-4
+
+
+def test_smoothness_is_a_mean_over_every_image_of_the_batch() -> None:
+    """The reference code regularises the first image only."""
+    each = [losses.smoothness(Schedule(RATES[i : i + 1], SCHEDULE.warp, 2.0), TIMES[i : i + 1]) for i in range(2)]
+    torch.testing.assert_close(losses.smoothness(SCHEDULE, TIMES), torch.stack(each).mean(), rtol=1e-12, atol=0)
+    assert (each[0] - each[1]).abs() > 0.1
+
+
+def test_snr_smoothness_looks_only_above_t_min() -> None:
+    moved = 0.2 + 0.8 * TIMES
+    expected = SCHEDULE.snr(moved, 2).square().mean()
+    torch.testing.assert_close(losses.snr_smoothness(SCHEDULE, TIMES, t_min=0.2), expected, rtol=1e-12, atol=0)
+    at_zero = losses.snr_smoothness(SCHEDULE, torch.zeros(2, dtype=torch.float64), t_min=0.2)
+    assert bool(at_zero.isfinite())
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        losses.snr_smoothness(SCHEDULE, TIMES, t_min=0.0)
+
+
+def test_total_is_the_sum() -> None:
+    terms = Losses(*(torch.tensor(float(2**k)) for k in range(5)))
+    assert terms.total.item() == 31
+
+
+def test_a_learned_schedule_gets_gradient_from_smoothness() -> None:
+    module = LearnedSchedule(torch.zeros_like)
+    losses.smoothness(module(torch.zeros(2, 1, 3, 4)), TIMES.float()).backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in module.warp.parameters())
+    assert sum(float(p.grad.abs().sum()) for p in module.warp.parameters() if p.grad is not None) > 0
