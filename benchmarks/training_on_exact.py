@@ -76,7 +76,9 @@ def train(model: CVDM, *, num_steps: int, seed: int) -> CVDM:
     decay = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: min(1, (step + 1) / 50) * (1 + math.cos(math.pi * step / num_steps)) / 2
     )
-    average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.998))
+    average = torch.optim.swa_utils.AveragedModel(
+        model, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(1 - 4 / num_steps)
+    )
     for _ in range(num_steps):
         optimizer.zero_grad()
         model.loss(*batch(generator)).total.backward()

@@ -9,12 +9,14 @@ With :math:`A = diag(\sqrt\gamma)`, :math:`S^2 = diag(1-\gamma)` and :math:`y | 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sfumato.diffusion import amplitudes, velocity
 from sfumato.model import Prediction
+from sfumato.sampling import sample
 from sfumato.schedule import Schedule
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Mixture",
     "blur_matrix",
     "log_uniform_rates",
+    "sampler_moments",
     "smooth_covariance",
 ]
 
@@ -126,6 +129,28 @@ class Heteroscedastic(_Exact):
         m, var = self.posterior_mean(condition), self.posterior_std(condition).square()
         gamma, noise_var = log_gamma.exp(), -torch.expm1(log_gamma)
         return m + gamma.sqrt() * var / (gamma * var + noise_var) * (noisy - gamma.sqrt() * m)
+
+
+def sampler_moments(problem: Gaussian, condition: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
+    """Exact mean (d) and covariance (d, d) of what ``sample()`` draws from a Gaussian problem.
+
+    Its draws are then an affine map of all the noise that it takes in, step by step. The map is read off by pushing the
+    zero vector and every basis vector of every step's noise through it, as so many samples; no noise is drawn.
+    """
+    num_pixels = condition[0].numel()
+    is_random = settings.get("eta", 0) > 0 or settings.get("solver") == "algorithm2"
+    num_inputs = settings["num_steps"] if is_random else 1
+    basis = torch.eye(num_pixels, dtype=condition.dtype)
+
+    def push(step: int, shape: torch.Size, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        pushed = torch.zeros(shape, dtype=dtype, device=device)
+        if step < num_inputs:
+            pushed[1:].view(num_inputs, num_pixels, num_pixels)[step] = basis
+        return pushed
+
+    draws = sample(problem, condition, num_samples=1 + num_inputs * num_pixels, seed=push, **settings).flatten(1)
+    linear = draws[1:] - draws[0]
+    return draws[0], linear.T @ linear
 
 
 def smooth_covariance(num_pixels: int, std: float, length: float = 3.0) -> Tensor:

@@ -1,0 +1,119 @@
+"""Imports run one way: each layer may use the ones below it, and heavy libraries stay where they are needed."""
+
+import ast
+import graphlib
+import sys
+from pathlib import Path
+
+import pytest
+
+import sfumato
+
+PACKAGE = Path(sfumato.__file__).parent
+
+LAYERS: dict[str, int] = {
+    # 0, mathematics
+    "warp": 0,
+    "schedule": 0,
+    "diffusion": 0,
+    "noise": 0,
+    "nn": 0,
+    "posterior": 0,
+    # 1, method
+    "losses": 1,
+    "elbo": 1,
+    "model": 1,
+    "sampling": 1,
+    # 4, shells
+    "cli": 4,
+    "__main__": 4,
+}
+ALLOWED = {0: {"torch", "numpy"}, 1: {"torch", "numpy"}, 4: {"torch", "numpy", "typer", "rich"}}
+"""Libraries outside the standard one that the modules of a layer may import at their top."""
+
+FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}
+
+
+def unit(path: Path) -> str:
+    """The part of the package a file belongs to: its module, or the folder it is in."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of all modules a file imports, wherever in it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path.name}: relative imports hide where things come from"
+            module = node.module or ""
+            submodules = {f"{module}.{alias.name}" for alias in node.names}
+            names |= {name for name in submodules if is_module(name)} or {module}
+    return names
+
+
+def is_module(name: str) -> bool:
+    place = PACKAGE.parent.joinpath(*name.split("."))
+    return place.is_dir() or place.with_suffix(".py").is_file()
+
+
+def own_units(path: Path) -> set[str]:
+    """Units of this package that a file imports."""
+    inside = {name.removeprefix("sfumato.") for name in imports(path) if name.startswith("sfumato.")}
+    return {name.split(".")[0] for name in inside} - {unit(path)}
+
+
+FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_down(path: Path) -> None:
+    layer = LAYERS[unit(path)]
+    for other in own_units(path):
+        assert LAYERS[other] <= layer, f"{unit(path)} (layer {layer}) imports {other} (layer {LAYERS[other]})"
+        assert LAYERS[other] < 4 or unit(path) == "__main__", f"{unit(path)} imports the shell {other}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_libraries_stay_in_their_layers(path: Path) -> None:
+    roots = {name.split(".")[0] for name in imports(path)} - {"sfumato", ""}
+    foreign = roots - set(sys.stdlib_module_names)
+    assert foreign <= ALLOWED[LAYERS[unit(path)]]
+
+
+def test_no_cycles() -> None:
+    graph: dict[str, set[str]] = {}
+    for path in FILES:
+        graph.setdefault(unit(path), set()).update(own_units(path))
+    list(graphlib.TopologicalSorter(graph).static_order())
+
+
+def test_networks_know_nothing_of_diffusion() -> None:
+    for path in (PACKAGE / "nn").glob("*.py"):
+        assert own_units(path) == set()
+
+
+def test_every_unit_has_a_layer_and_a_name_that_says_what_it_knows() -> None:
+    units = {unit(path) for path in FILES}
+    assert units == set(LAYERS)
+    assert not units & FORBIDDEN_NAMES
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_modules_say_what_they_offer(path: Path) -> None:
+    if path.name == "__main__.py":
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+    assert any(isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__" for node in tree.body)
+
+
+def test_public_names() -> None:
+    """A change here is a change of the public interface."""
+    assert sfumato.__all__ == ["CVDM", "LearnedSchedule", "Posterior", "__version__", "sample"]
+    for name in sfumato.__all__:
+        assert getattr(sfumato, name) is not None
+        assert name in dir(sfumato)
+    with pytest.raises(AttributeError, match="public names: CVDM"):
+        _ = sfumato.restorer

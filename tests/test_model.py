@@ -1,0 +1,237 @@
+"""CVDM: its options agree with each other, with the formulas, with torch.compile and with lower precision."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from networks import seeded
+from sfumato import CVDM, LearnedSchedule
+from sfumato.diffusion import amplitudes, diffuse, velocity
+from sfumato.losses import Losses
+from sfumato.model import Objective, Predicts
+from sfumato.nn import UNet
+from sfumato.schedule import CosineSchedule, GlobalSchedule, LinearSchedule, PaperSchedule
+
+T = torch.tensor([0.2, 0.5, 0.9])
+
+
+def batch(channels_in: int, channels_out: int, *spatial: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    condition = torch.randn(3, channels_in, *spatial, generator=generator)
+    target, eps = torch.randn(2, 3, channels_out, *spatial, generator=generator)
+    return condition, target, T, eps
+
+
+def build(channels_in: int = 1, channels_out: int = 1, ndim: int = 2, **options: Any) -> CVDM:
+    seen = channels_in + 2 * channels_out + (channels_out if options.get("mean_network") else 0)
+    rate = seeded(lambda: UNet(channels_in, channels_out, base=4, num_scales=3, ndim=ndim), seed=1)
+    network = seeded(lambda: UNet(seen, channels_out, base=4, num_scales=3, ndim=ndim), seed=2)
+    return CVDM(LearnedSchedule(rate), network, target_channels=channels_out, **options)
+
+
+CASES = [
+    pytest.param(channels_in, channels_out, spatial, id=f"{channels_in}to{channels_out}-{'x'.join(map(str, spatial))}")
+    for (channels_in, channels_out), spatial in itertools.product(
+        [(1, 1), (4, 2), (2, 4), (3, 3)], [(16, 16), (13, 22), (5, 9, 11)]
+    )
+]
+
+
+@pytest.mark.parametrize(("channels_in", "channels_out", "spatial"), CASES)
+def test_loss_of_a_batch_is_the_mean_over_its_images(
+    channels_in: int, channels_out: int, spatial: tuple[int, ...]
+) -> None:
+    """2-D and 3-D, odd sizes, 1 to 4 channels: catches anything that looks at the first image only."""
+    model = build(channels_in, channels_out, len(spatial))
+    inputs = batch(channels_in, channels_out, *spatial)
+    together = model.loss(*inputs)
+    alone = [model.loss(*(part[i : i + 1] for part in inputs)) for i in range(3)]
+    for name, value in together._asdict().items():
+        mean = torch.stack([getattr(losses, name) for losses in alone]).mean()
+        torch.testing.assert_close(value, mean, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(("channels_in", "channels_out", "spatial"), CASES)
+def test_predictions_of_a_batch_are_those_of_its_images(
+    channels_in: int, channels_out: int, spatial: tuple[int, ...]
+) -> None:
+    model = build(channels_in, channels_out, len(spatial))
+    condition, noisy, t, _ = batch(channels_in, channels_out, *spatial)
+    log_gamma = model.schedule(condition).log_gamma(t)
+    together = model.predict(noisy, log_gamma, condition)
+    alone = model.predict(noisy[1:2], log_gamma[1:2], condition[1:2])
+    for a, b in zip(together, alone, strict=True):
+        torch.testing.assert_close(a[1:2], b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("predicts", ["velocity", "noise"])
+def test_clean_noise_and_velocity_agree(predicts: Predicts) -> None:
+    model = build(predicts=predicts).double()
+    condition, noisy, t, _ = (part.double() for part in batch(1, 1, 16, 16))
+    log_gamma = model.schedule(condition).log_gamma(t)
+    clean, noise, v = model.predict(noisy, log_gamma, condition)
+    torch.testing.assert_close(diffuse(clean, noise, log_gamma), noisy)
+    torch.testing.assert_close(velocity(clean, noise, log_gamma), v)
+
+
+def test_objectives_are_weights_of_one_error() -> None:
+    """|eps - eps_hat|^2 = a^2 |v - v_hat|^2; the bound weights the former by -SNR'/SNR."""
+    inputs = batch(1, 1, 16, 16)
+    condition, target, t, eps = inputs
+    schedule = build().schedule(condition)
+    log_gamma = schedule.log_gamma(t)
+    noisy = diffuse(target, eps, log_gamma)
+    prediction = build().predict(noisy, log_gamma, condition)
+    a, _ = amplitudes(log_gamma)
+    error = velocity(target, eps, log_gamma) - prediction.velocity
+    weights: dict[Objective, Tensor] = {
+        "velocity": torch.ones_like(a),
+        "noise": a.square(),
+        "elbo": -a.square() * schedule.log_snr(t, 1),
+    }
+    for objective, weight in weights.items():
+        loss = build(objective=objective).loss(*inputs)
+        torch.testing.assert_close(loss.diffusion, (weight * error.square()).mean() / 2, rtol=1e-4, atol=1e-6)
+
+
+def test_default_objective_follows_the_prediction() -> None:
+    assert build().objective == "velocity"
+    assert build(predicts="noise").objective == "noise"
+
+
+def test_schedule_learns_through_the_noisy_image() -> None:
+    """The rate gets gradient from the diffusion term alone."""
+    model = build(smoothness_weight=0.0)
+    model.loss(*batch(1, 1, 16, 16)).diffusion.backward()
+    for name, parameter in model.named_parameters():
+        if name.startswith("schedule"):
+            assert parameter.grad is not None, name
+            assert float(parameter.grad.abs().max()) > 0, name
+
+
+def test_residual_target_diffuses_the_difference() -> None:
+    model, plain = build(residual=True, scale=0.5), build()
+    condition, target, t, eps = batch(1, 1, 16, 16)
+    expected = plain.loss(condition, (target - condition) / 0.5, t, eps)
+    torch.testing.assert_close(model.loss(condition, target, t, eps).total, expected.total)
+    with pytest.raises(ValueError, match="bring the condition to the target's channels"):
+        build(2, 1, residual=True).center(torch.zeros(1, 2, 8, 8))
+
+
+def test_zero_mean_diffusion_trains_its_mean_by_square_error_alone() -> None:
+    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2), seed=7)
+    model = build(mean_network=mean_network)
+    condition, target, t, eps = batch(1, 1, 16, 16)
+    losses = model.loss(condition, target, t, eps)
+    torch.testing.assert_close(losses.mean, (target - mean_network(condition)).square().mean())
+    (losses.diffusion + losses.prior + losses.consistency + losses.smoothness).backward()
+    assert all(parameter.grad is None for parameter in mean_network.parameters())
+    losses.mean.backward()
+    assert all(parameter.grad is not None for parameter in mean_network.parameters())
+
+
+SCHEDULES: dict[str, Callable[[], nn.Module]] = {
+    "learned": lambda: LearnedSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2))),
+    "paper": lambda: PaperSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2)), num_units=16),
+    "global": lambda: GlobalSchedule(),
+    "linear": lambda: LinearSchedule.named("qpi"),
+    "cosine": lambda: CosineSchedule(),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_trains_and_predicts(name: str) -> None:
+    network = seeded(lambda: UNet(3, 1, base=4, num_scales=2))
+    model = CVDM(SCHEDULES[name](), network)
+    losses = model.loss(*batch(1, 1, 16, 16))
+    losses.total.backward()
+    assert bool(torch.stack([*losses]).isfinite().all())
+    assert all(parameter.grad is not None and bool(parameter.grad.isfinite().all()) for parameter in model.parameters())
+
+
+OPTIONS = [
+    {},
+    {"predicts": "noise"},
+    {"objective": "elbo"},
+    {"residual": True},
+    {"mean_network": nn.Conv2d(1, 1, 3, padding=1)},
+    {"smoothness": "snr"},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_compiles_without_a_graph_break(options: dict[str, Any]) -> None:
+    model, inputs = build(**options), batch(1, 1, 16, 16)
+    compiled = torch.compile(model.loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs).total, model.loss(*inputs).total, rtol=1e-5, atol=1e-6)
+    condition, noisy, t, _ = inputs
+    with torch.no_grad():
+        log_gamma, center = model.schedule(condition).log_gamma(t), model.center(condition)
+    predict = torch.compile(model.predict, fullgraph=True, backend="aot_eager")
+    expected = model.predict(noisy, log_gamma, condition, center)
+    for got, wanted in zip(predict(noisy, log_gamma, condition, center), expected, strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+    torch.compiler.reset()
+
+
+@pytest.mark.parametrize("name", ["paper", "global", "linear", "cosine"])
+def test_every_schedule_compiles(name: str) -> None:
+    model, inputs = CVDM(SCHEDULES[name](), seeded(lambda: UNet(3, 1, base=4, num_scales=2))), batch(1, 1, 16, 16)
+    compiled = torch.compile(model.loss, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(*inputs).total, model.loss(*inputs).total, rtol=1e-5, atol=1e-6)
+    torch.compiler.reset()
+
+
+def test_bfloat16_autocast_stays_close() -> None:
+    model = CVDM(LearnedSchedule(seeded(lambda: UNet(1, 1, base=8))), seeded(lambda: UNet(3, 1, base=16)))
+    inputs = batch(1, 1, 64, 64)
+    single = model.loss(*inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = model.loss(*inputs)
+    for name, value in single._asdict().items():
+        lowered = getattr(half, name)
+        assert lowered.dtype == torch.float32, name
+        torch.testing.assert_close(lowered, value, rtol=0.02, atol=1e-6, msg=name)
+    half.total.backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_forward_is_the_loss_for_distributed_training() -> None:
+    model, inputs = build(), batch(1, 1, 16, 16)
+    assert isinstance(model(*inputs), Losses)
+    assert torch.equal(model(*inputs).total, model.loss(*inputs).total)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"target": torch.zeros(3, 1, 8, 8)}, "equal batch and image sizes"),
+        ({"target": torch.zeros(3, 2, 16, 16)}, "expected 1 target channels"),
+        ({"eps": torch.zeros(3, 1, 16, 15)}, "as the target"),
+        ({"t": torch.zeros(2)}, "one time per image"),
+    ],
+)
+def test_wrong_batches_say_what_was_expected(change: dict[str, Tensor], words: str) -> None:
+    names = ("condition", "target", "t", "eps")
+    inputs = {**dict(zip(names, batch(1, 1, 16, 16), strict=True)), **change}
+    with pytest.raises(ValueError, match=words):
+        build().loss(**inputs)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"predicts": "score"}, "velocity, noise"),
+        ({"objective": "huber"}, "velocity, noise, elbo"),
+        ({"smoothness": "beta"}, "gamma, snr"),
+        ({"residual": True, "mean_network": nn.Identity()}, "one of them"),
+        ({"scale": 0.0}, "positive"),
+    ],
+)
+def test_wrong_settings_say_what_to_give(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        build(**options)
