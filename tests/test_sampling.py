@@ -164,11 +164,20 @@ def test_rate_and_mean_networks_run_once() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"eta": 1.0}])
-def test_batch_and_samples_can_be_split(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("channels_in", "channels_out", "spatial"), [(2, 1, (17, 20)), (1, 3, (5, 9, 6)), (4, 4, (8, 7))]
+)
+def test_batch_and_samples_can_be_split(
+    channels_in: int, channels_out: int, spatial: tuple[int, ...], settings: dict[str, Any]
+) -> None:
     """What is drawn for an image depends on its number and the sample's, not on what is drawn beside it."""
-    model = CVDM(LearnedSchedule(seeded(lambda: UNet(2, 1, base=4))), seeded(lambda: UNet(4, 1, base=4)))
-    condition = torch.randn(3, 2, 17, 20, generator=torch.Generator().manual_seed(0))
+    ndim = len(spatial)
+    rate = seeded(lambda: UNet(channels_in, channels_out, base=4, num_scales=3, ndim=ndim))
+    network = seeded(lambda: UNet(channels_in + 2 * channels_out, channels_out, base=4, num_scales=3, ndim=ndim))
+    model = CVDM(LearnedSchedule(rate), network, target_channels=channels_out)
+    condition = torch.randn(3, channels_in, *spatial, generator=torch.Generator().manual_seed(0))
     together = sample(model, condition, num_samples=4, num_steps=5, seed=9, **settings)
+    assert together.shape == (4, 3, channels_out, *spatial)
     for image, number in itertools.product(range(3), range(4)):
         noise = NoiseField(seed=9, sample=number, image=image)
         alone = sample(model, condition[image : image + 1], num_samples=1, num_steps=5, seed=noise, **settings)

@@ -1,0 +1,66 @@
+"""Documents keep their word: what they name exists, what they link to is there, and the README runs."""
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if "node_modules" not in path.parts]
+
+
+def names_in_notation() -> list[str]:
+    text = (ROOT / "docs" / "notation.md").read_text(encoding="utf-8")
+    return sorted(set(re.findall(r"`(\w+(?:\.\w+)+)`", text)))
+
+
+@pytest.mark.parametrize("name", names_in_notation())
+def test_every_name_of_the_notation_exists(name: str) -> None:
+    module, *attributes = name.split(".")
+    found: object = importlib.import_module(f"sfumato.{module}")
+    for attribute in attributes:
+        fields = getattr(found, "__dataclass_fields__", {})
+        assert hasattr(found, attribute) or attribute in fields, f"{name} is in docs/notation.md but not in the package"
+        found = getattr(found, attribute, None)
+
+
+def test_every_public_function_of_the_method_is_in_the_notation() -> None:
+    """The functions that carry the paper's equations, by module."""
+    text = (ROOT / "docs" / "notation.md").read_text(encoding="utf-8")
+    for module in ("losses", "elbo"):
+        offered = importlib.import_module(f"sfumato.{module}").__all__
+        for name in offered:
+            if name.islower() and name != "times":
+                assert f"`{module}.{name}`" in text, f"{module}.{name} is missing from docs/notation.md"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_point_to_files(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_commands_name_files_that_exist(document: Path) -> None:
+    for script in re.findall(r"python ((?:benchmarks|examples)/\S+\.py)", document.read_text(encoding="utf-8")):
+        assert (ROOT / script).is_file(), f"{document.name} names {script}"
+
+
+def test_the_first_example_restores_and_predicts_its_error() -> None:
+    """Run the README's first block; the restoration halves the error and says how large it is, within a third."""
+    result = subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "first_example.py")], capture_output=True, text=True, check=True
+    )
+    before, after, predicted = (float(line.split()[-1]) for line in result.stdout.splitlines()[:3])
+    assert after < 0.6 * before
+    assert 0.67 < predicted / after < 1.5
+    coverage = int(result.stdout.split()[-1].rstrip("%"))
+    assert 80 <= coverage <= 99
+
+
+def test_contributing_is_short() -> None:
+    assert len((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()) <= 80
