@@ -4,9 +4,18 @@ import math
 import sys
 from pathlib import Path
 
-__all__ = ["DOCS", "Bars"]
+__all__ = ["DOCS", "Bars", "write_table"]
 
 DOCS = Path(__file__).parents[1] / "docs"
+
+
+def write_table(document: Path, lines: list[str]) -> None:
+    """Replace what stands between the two table marks of a document."""
+    start, end = "<!-- table -->\n", "<!-- end of table -->\n"
+    before, _, rest = document.read_text(encoding="utf-8").partition(start)
+    _, _, after = rest.partition(end)
+    body = "\n".join(lines)
+    document.write_text(f"{before}{start}\n{body}\n\n{end}{after}", encoding="utf-8")
 
 
 class Bars:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bars import DOCS, Bars
+from bars import DOCS, Bars, write_table
 from sfumato import sample
 from sfumato.diffusion import reverse_step
 from sfumato.noise import NoiseField
@@ -144,12 +144,7 @@ def write(table: dict[float, dict[str, dict[int, Quality]]]) -> None:
             cells = [f"{q.error:.3f} / {q.std_ratio:.3f}" for q in table[std][name].values()]
             lines += [f"| {name} | " + " | ".join(cells) + " |"]
         lines += [""]
-    path = DOCS / "calibration_vs_steps.md"
-    text = path.read_text(encoding="utf-8")
-    before, _, rest = text.partition("<!-- table -->\n")
-    _, _, after = rest.partition("<!-- end of table -->\n")
-    body = "\n".join(lines)
-    path.write_text(f"{before}<!-- table -->\n{body}\n<!-- end of table -->\n{after}", encoding="utf-8")
+    write_table(DOCS / "calibration_vs_steps.md", lines[:-1])
     draw(table)
 
 

@@ -178,6 +178,21 @@ def test_compiles_without_a_graph_break(options: dict[str, Any]) -> None:
     torch.compiler.reset()
 
 
+@pytest.mark.slow
+def test_compiles_to_machine_code() -> None:
+    """The default backend, which needs a C++ compiler: same loss, same gradient."""
+    model, inputs = build(), batch(1, 1, 16, 16)
+    compiled = torch.compile(model.loss, fullgraph=True)
+    gradients = []
+    for loss in (model.loss, compiled):
+        model.zero_grad()
+        losses = loss(*inputs)
+        losses.total.backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
+    for plain, fused in zip(*gradients, strict=True):
+        torch.testing.assert_close(fused, plain, rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["paper", "global", "linear", "cosine"])
 def test_every_schedule_compiles(name: str) -> None:
     model, inputs = CVDM(SCHEDULES[name](), seeded(lambda: UNet(3, 1, base=4, num_scales=2))), batch(1, 1, 16, 16)

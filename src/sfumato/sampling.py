@@ -115,6 +115,11 @@ def sample(
     _check(num_samples, num_steps, solver, eta, grid)
     schedule, center = model.schedule(condition), model.center(condition)
     end = schedule.log_gamma(condition.new_ones(()))
+    if not bool((end < 0).all()):
+        raise ValueError(
+            f"log gamma(1) reaches {float(end.max()):.3g}, but noise must remove signal; the schedule is broken (a "
+            "PaperSchedule can be, or a condition with NaN): train it further or use LearnedSchedule"
+        )
     fractions = (
         log_snr_grid(num_steps, schedule.reference_rate)
         if grid == "log_snr"

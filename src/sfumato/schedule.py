@@ -136,7 +136,7 @@ class LearnedSchedule(nn.Module):
         rate_min: Lower bound of the rate: how little signal remains at t = 1.
         rate_max: Upper bound: a noise-predicting network's error is amplified by up to exp(rate_max / 2).
         rate_init: Rate before training.
-        num_units: Units of the :class:`TimeWarp`.
+        num_units: Units of the :class:`~sfumato.warp.TimeWarp`.
 
     Example:
         >>> from sfumato.nn import UNet
@@ -155,11 +155,12 @@ class LearnedSchedule(nn.Module):
         num_units: int = 64,
     ) -> None:
         super().__init__()
-        _check_rates(rate_min, rate_init, rate_max)
+        if not 0 < rate_min < rate_init < rate_max:
+            raise ValueError(f"rates are min {rate_min}, init {rate_init}, max {rate_max}; give 0 < min < init < max")
         self.network = network
         self.warp = TimeWarp(num_units)
         self.rate_min, self.rate_max = rate_min, rate_max
-        self.raw_init = _logit((rate_init - rate_min) / (rate_max - rate_min))
+        self.raw_init = math.log((rate_init - rate_min) / (rate_max - rate_init))
 
     def forward(self, condition: Tensor) -> Schedule:
         """Run the rate network once and bind the schedule to ``condition``, shape (B, K, *spatial)."""
@@ -168,34 +169,31 @@ class LearnedSchedule(nn.Module):
         return Schedule(rate, self.warp, reference_rate=self.rate_min)
 
 
-class GlobalSchedule(nn.Module):
+class GlobalSchedule(LearnedSchedule):
     """CVDM-simple: the learned clock with one learned rate for all pixels and images.  [CVDM App. K]
 
     Args:
         rate_min: Lower bound of the rate.
         rate_max: Upper bound of the rate.
         rate_init: Rate before training.
-        num_units: Units of the :class:`TimeWarp`.
+        num_units: Units of the :class:`~sfumato.warp.TimeWarp`.
     """
 
     def __init__(
-        self,
-        *,
-        rate_min: float = 6.0,
-        rate_max: float = 30.0,
-        rate_init: float = 9.0,
-        num_units: int = 64,
+        self, *, rate_min: float = 6.0, rate_max: float = 30.0, rate_init: float = 9.0, num_units: int = 64
     ) -> None:
-        super().__init__()
-        _check_rates(rate_min, rate_init, rate_max)
-        self.warp = TimeWarp(num_units)
-        self.rate_min, self.rate_max = rate_min, rate_max
-        self.raw_rate = nn.Parameter(torch.tensor(_logit((rate_init - rate_min) / (rate_max - rate_min))))
+        super().__init__(_OneNumber(), rate_min=rate_min, rate_max=rate_max, rate_init=rate_init, num_units=num_units)
 
-    def forward(self, condition: Tensor) -> Schedule:
-        """Bind the schedule to ``condition``, of which only the number of dimensions matters."""
-        rate = self.rate_min + (self.rate_max - self.rate_min) * self.raw_rate.sigmoid()
-        return Schedule(rate.reshape([1] * condition.ndim), self.warp, reference_rate=self.rate_min)
+
+class _OneNumber(nn.Module):
+    """The network of a schedule that is the same everywhere: one parameter, whatever the condition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raw = nn.Parameter(torch.zeros(()))
+
+    def forward(self, condition: Tensor) -> Tensor:
+        return self.raw.reshape([1] * condition.ndim)
 
 
 class PaperSchedule(nn.Module):
@@ -293,12 +291,3 @@ class CosineSchedule(_FixedSchedule):
         end = math.acos(math.sqrt(gamma_end) * math.cos(start))
         rate = -math.log(gamma_end)
         super().__init__(rate, CosineWarp(start, end, rate))
-
-
-def _check_rates(rate_min: float, rate_init: float, rate_max: float) -> None:
-    if not 0 < rate_min < rate_init < rate_max:
-        raise ValueError(f"rates are min {rate_min}, init {rate_init}, max {rate_max}; give 0 < min < init < max")
-
-
-def _logit(fraction: float) -> float:
-    return math.log(fraction / (1 - fraction))
