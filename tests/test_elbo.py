@@ -148,3 +148,35 @@ def test_discrete_rate_converges_with_the_square_of_steps(name: str) -> None:
         difference = elbo.beta_hat(schedule, t, num_steps) - schedule.beta(t) / num_steps
         errors.append(float(difference.detach().abs().max()))
     assert slope(sizes, errors) == pytest.approx(-2, abs=0.1)
+
+
+def test_bound_terms_are_what_the_paper_defines() -> None:
+    """E1 tends to (h/2) integral |SNR''| err, E2 is |Riemann sum - integral|, E3 the first term alone."""
+    schedule = schedule_with(0.4, 1.6)
+    error_sq = mean_square_error(schedule)
+    num_steps = 400
+    h = (1 - T_MIN) / num_steps
+    bound = elbo.discretisation_bound(schedule, error_sq, num_steps, T_MIN)
+    fine = torch.linspace(T_MIN, 1, 20_001, dtype=torch.float64)
+    curvature = torch.stack([(schedule.snr(t, 2).abs() * error_sq(t)).sum() for t in fine])
+    assert float(bound.difference) == pytest.approx(h / 2 * float(torch.trapezoid(curvature, fine)), rel=0.03)
+    slopes = torch.stack([(schedule.snr(t, 1) * error_sq(t)).sum() for t in fine])
+    at_steps = torch.stack([(schedule.snr(t, 1) * error_sq(t)).sum() for t in elbo.times(num_steps, T_MIN)[1:]])
+    riemann = float((at_steps.sum() * h - torch.trapezoid(slopes, fine)).abs())
+    assert float(bound.riemann) == pytest.approx(riemann, rel=1e-3)
+    assert float(bound.first) == pytest.approx(abs(float(at_steps[0])) * h, rel=1e-12)
+
+
+def test_bound_takes_the_largest_curvature_of_a_step() -> None:
+    """With four steps SNR'' varies much within one: the sum of its maxima is far above that of its means."""
+    schedule = schedule_with(0.4, 1.6)
+    error_sq = mean_square_error(schedule)
+    grid = elbo.times(4, T_MIN)
+    h = (1 - T_MIN) / 4
+    expected = 0.0
+    for i in range(2, 5):
+        inside = torch.linspace(float(grid[i - 1]), float(grid[i]), 200, dtype=torch.float64)
+        largest = torch.stack([schedule.snr(t, 2).abs() for t in inside]).amax(0)
+        expected += float((h * h / 2 * largest * error_sq(grid[i])).sum())
+    bound = elbo.discretisation_bound(schedule, error_sq, 4, T_MIN)
+    assert float(bound.difference) == pytest.approx(expected, rel=1e-3)

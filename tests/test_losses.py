@@ -64,3 +64,16 @@ def test_a_learned_schedule_gets_gradient_from_smoothness() -> None:
     losses.smoothness(module(torch.zeros(2, 1, 3, 4)), TIMES.float()).backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in module.warp.parameters())
     assert sum(float(p.grad.abs().sum()) for p in module.warp.parameters() if p.grad is not None) > 0
+
+
+def test_smoothness_is_the_mean_square_of_the_second_derivative() -> None:
+    """Against autograd's second derivative, pixel by pixel."""
+    expected = []
+    for rate, t in zip(RATES, TIMES, strict=True):
+        time = t.clone().requires_grad_()
+        for pixel in rate.flatten():
+            gamma = torch.exp(-pixel * SCHEDULE.warp(time).rho)
+            (first,) = torch.autograd.grad(gamma, time, create_graph=True)
+            (second,) = torch.autograd.grad(first, time)
+            expected.append(second.square())
+    torch.testing.assert_close(losses.smoothness(SCHEDULE, TIMES), torch.stack(expected).mean(), rtol=1e-10, atol=0)

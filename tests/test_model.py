@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from networks import seeded
-from sfumato import CVDM, LearnedSchedule
+from sfumato import CVDM, LearnedSchedule, losses
 from sfumato.diffusion import amplitudes, diffuse, velocity
 from sfumato.losses import Losses
 from sfumato.model import Objective, Predicts
@@ -250,3 +250,65 @@ def test_wrong_batches_say_what_was_expected(change: dict[str, Tensor], words: s
 def test_wrong_settings_say_what_to_give(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         build(**options)
+
+
+@pytest.mark.parametrize("objective", ["velocity", "noise", "elbo"])
+def test_gradient_of_the_rate_is_complete(objective: Objective) -> None:
+    """Against a finite difference (float64): through noisy image, the network's gamma, weight and prediction."""
+    schedule = GlobalSchedule()
+    model = CVDM(schedule, seeded(lambda: UNet(3, 1, base=4, num_scales=2)), objective=objective).double()
+    inputs = [part.double() for part in batch(1, 1, 16, 16)]
+    raw = schedule.network.raw
+    assert isinstance(raw, nn.Parameter)
+    model.loss(*inputs).diffusion.backward()
+    values = []
+    with torch.no_grad():
+        for shift in (1e-5, -2e-5):
+            raw += shift
+            values.append(float(model.loss(*inputs).diffusion))
+    assert raw.grad is not None
+    assert float(raw.grad) == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5)
+
+
+@torch.no_grad()
+def test_terms_enter_with_their_weights() -> None:
+    inputs = batch(1, 1, 16, 16)
+    condition, _, t, _ = inputs
+    schedule = build().schedule(condition)
+    gamma, snr = (float(term(schedule, t)) for term in (losses.smoothness, losses.snr_smoothness))
+    assert float(build().loss(*inputs).smoothness) == pytest.approx(1e-3 * gamma, rel=1e-5)
+    assert float(build(smoothness_weight=0.5).loss(*inputs).smoothness) == pytest.approx(0.5 * gamma, rel=1e-5)
+    assert float(build(smoothness="snr").loss(*inputs).smoothness) == pytest.approx(1e-3 * snr, rel=1e-5)
+
+
+def test_networks_see_condition_mean_gamma_and_noisy_in_this_order() -> None:
+    seen: list[Tensor] = []
+
+    def network(images: Tensor) -> Tensor:
+        seen.append(images)
+        return images[:, :1]
+
+    model = CVDM(LinearSchedule.named("qpi"), network, mean_network=lambda condition: condition + 10)
+    condition, noisy = torch.zeros(1, 1, 4, 4), torch.full((1, 1, 4, 4), 3.0)
+    model.predict(noisy, torch.tensor(-0.5), condition, model.center(condition))
+    expected = [0.0, 10.0, float(torch.tensor(-0.5).exp()), 3.0]
+    assert seen[0][0, :, 0, 0].tolist() == pytest.approx(expected)
+
+
+def test_mean_is_trained_in_the_targets_units() -> None:
+    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2), seed=7)
+    condition, target, t, eps = batch(1, 1, 16, 16)
+    losses = build(mean_network=mean_network, scale=0.1).loss(condition, target, t, eps)
+    torch.testing.assert_close(losses.mean, (target - mean_network(condition)).square().mean())
+
+
+def test_networks_may_be_lowered_but_not_what_is_made_of_their_output() -> None:
+    """Under autocast the rate, the centre and the prediction leave their networks as float32 again."""
+    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2))
+    model = build(mean_network=mean_network)
+    condition, noisy, t, _ = batch(1, 1, 16, 16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        schedule, center = model.schedule(condition), model.center(condition)
+        prediction = model.predict(noisy, schedule.log_gamma(t), condition, center)
+    assert center is not None
+    assert {schedule.rate.dtype, center.dtype, *(part.dtype for part in prediction)} == {torch.float32}

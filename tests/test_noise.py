@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sfumato.noise import NoiseField, philox
+from sfumato.noise import NoiseField, _box_muller, philox
 
 KNOWN_ANSWERS = [
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
@@ -90,3 +90,25 @@ def test_double_precision_is_the_same_noise() -> None:
     single = field(1, 1, 1, 64, 64)
     double = NoiseField(seed=7)(0, torch.Size([1, 1, 1, 64, 64]), dtype=torch.float64)
     assert (single - double).abs().max() < 1e-3
+
+
+def test_every_address_has_its_own_noise() -> None:
+    """Numbers of sample, image, step and channel are told apart, also where their sums are equal."""
+    shape = torch.Size([1, 1, 1, 16, 16])
+    fields = [
+        NoiseField(seed=1, sample=sample, image=image)(step, torch.Size([1, 1, 2, 16, 16]))[:, :, channel]
+        for sample in (0, 1)
+        for image in (0, 1)
+        for step in (0, 1)
+        for channel in (0, 1)
+    ]
+    for first in range(len(fields)):
+        for second in range(first):
+            assert not torch.equal(fields[first], fields[second]), (first, second)
+    assert torch.equal(NoiseField(seed=1)(0, shape)[:, :, 0], fields[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_smallest_word_gives_a_finite_normal(dtype: torch.dtype) -> None:
+    words = tuple(torch.tensor([0, 2**32 - 1]) for _ in range(4))
+    assert bool(_box_muller(words, dtype).isfinite().all())

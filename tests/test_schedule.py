@@ -269,3 +269,46 @@ def test_time_may_be_one_number_for_all_images() -> None:
     schedule = bind(CONSISTENT["learned"]([0.3] * 18))
     one, many = torch.tensor(0.4, dtype=torch.float64), torch.full((NUM_TIMES,), 0.4, dtype=torch.float64)
     assert torch.equal(schedule.gamma(one), schedule.gamma(many))
+
+
+def test_the_sampling_grid_is_placed_by_a_constant_of_the_model() -> None:
+    """The lower bound of a bounded rate, the initial rate of the paper's, the integral of a fixed beta."""
+    condition = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    modules = {
+        6.0: LearnedSchedule(lambda images: 5 * images),
+        4.0: GlobalSchedule(rate_min=4.0),
+        11.0: PaperSchedule(torch.zeros_like, rate_init=11.0),
+        400 * 0.0201 / 2: LinearSchedule.named("qpi"),
+        -math.log(1e-4): CosineSchedule(),
+    }
+    for expected, module in modules.items():
+        assert module(condition).reference_rate == pytest.approx(expected)
+
+
+def test_cosine_starts_at_its_offset() -> None:
+    """beta(0) = 2 theta' tan(theta_0) with theta_0 = (pi/2) s/(1+s)."""
+    start, end = math.pi / 2 * 0.05 / 1.05, math.acos(0.1 * math.cos(math.pi / 2 * 0.05 / 1.05))
+    schedule = CosineSchedule(gamma_end=0.01, offset=0.05)(torch.zeros(1, 1, 1, 1, dtype=torch.float64))
+    expected = 2 * (end - start) * math.tan(start)
+    assert schedule.beta(torch.zeros((), dtype=torch.float64)).item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["learned", "cosine"])
+def test_small_noise_keeps_its_digits_in_float32(name: str) -> None:
+    """At t = 1e-5 a difference of two numbers near 1 would leave few of them, or none."""
+    t = torch.tensor([1e-5])
+    double, single = CONSISTENT[name]([0.5] * 18), CONSISTENT[name]([0.5] * 18).float()
+    exact = double(torch.zeros(1, 1, 1, 1, dtype=torch.float64)).noise_var(t.double()).item()
+    assert single(torch.zeros(1, 1, 1, 1)).noise_var(t).item() == pytest.approx(exact, rel=1e-4)
+
+
+def test_sigmoid_steps_keep_their_digits() -> None:
+    """Units that saturate (shift 20) still rise; their rise is 1e-9, below what a difference in float32 can hold."""
+    module = LearnedSchedule(Constant(), num_units=1)
+    with torch.no_grad():
+        for parameter, value in zip(module.warp.parameters(), (-20.0, -20.0, 3.0, 3.0, 15.0), strict=True):
+            parameter.fill_(value)
+    t = torch.linspace(0.1, 1, 10)
+    single = module.warp(t).rho.detach().double()
+    exact = module.double().warp(t.double()).rho.detach()
+    torch.testing.assert_close(single, exact, rtol=1e-4, atol=0)
