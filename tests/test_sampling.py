@@ -280,3 +280,31 @@ def test_wrong_settings_say_what_to_give(settings: dict[str, Any], words: str) -
     problem, condition = heteroscedastic(8)
     with pytest.raises(ValueError, match=words):
         sample(problem, condition, **{"num_samples": 1, "seed": 0, **settings})
+
+
+@pytest.mark.parametrize("clamp", [None, (-0.4, 0.3)])
+@pytest.mark.parametrize("eta", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("solver", ["first_order", "2m"])
+def test_every_step_is_the_family_as_written(solver: str, eta: float, clamp: tuple[float, float] | None) -> None:
+    """The update of the module's formula, written out with a, s and l instead of their logarithms, five calls long."""
+    problem, condition = heteroscedastic(4)
+    noise, shape = NoiseField(seed=6), torch.Size([1, 1, 1, 4, 4])
+    end = problem.schedule(condition).log_gamma(torch.ones((), dtype=torch.float64))
+    gammas = [(end * fraction).exp() for fraction in log_snr_grid(5, 8.0)]
+    z, before, h_before = noise(0, shape, dtype=torch.float64)[0], None, None
+    for step, gamma in enumerate(gammas):
+        clean = problem.clean(z, gamma.log(), condition)
+        if clamp is not None:
+            clean = clean.clamp(*clamp)
+        if step == 4:
+            break
+        (a0, s0), (a1, s1) = ((g.sqrt(), (1 - g).sqrt()) for g in (gamma, gammas[step + 1]))
+        h = (a1 / s1).log() - (a0 / s0).log()
+        guess = clean
+        if solver == "2m" and before is not None and h_before is not None:
+            guess = clean + (clean - before) * h / (2 * h_before)
+        z = s1 / s0 * (-(eta**2) * h).exp() * z + a1 * (1 - (-(1 + eta**2) * h).exp()) * guess
+        z = z + s1 * (1 - (-2 * eta**2 * h).exp()).sqrt() * noise(step + 1, shape, dtype=torch.float64)[0]
+        before, h_before = clean, h
+    draw = sample(problem, condition, num_samples=1, num_steps=5, solver=solver, eta=eta, clamp=clamp, seed=noise)  # type: ignore[arg-type]
+    torch.testing.assert_close(draw[0], clean, rtol=1e-7, atol=1e-8)
