@@ -258,13 +258,12 @@ def test_gradient_of_the_rate_is_complete(objective: Objective) -> None:
     schedule = GlobalSchedule()
     model = CVDM(schedule, seeded(lambda: UNet(3, 1, base=4, num_scales=2)), objective=objective).double()
     inputs = [part.double() for part in batch(1, 1, 16, 16)]
-    raw = schedule.network.raw
-    assert isinstance(raw, nn.Parameter)
+    raw = schedule.get_parameter("network.raw")
     model.loss(*inputs).diffusion.backward()
     values = []
     with torch.no_grad():
         for shift in (1e-5, -2e-5):
-            raw += shift
+            raw.add_(shift)
             values.append(float(model.loss(*inputs).diffusion))
     assert raw.grad is not None
     assert float(raw.grad) == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5)
