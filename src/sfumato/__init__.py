@@ -12,16 +12,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from sfumato.model import CVDM
+    from sfumato.model_file import load
     from sfumato.posterior import Posterior
     from sfumato.sampling import sample
     from sfumato.schedule import LearnedSchedule
 
-__all__ = ["CVDM", "LearnedSchedule", "Posterior", "__version__", "sample"]
+__all__ = ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "sample"]
 
 _HOME = {
     "CVDM": "sfumato.model",
     "LearnedSchedule": "sfumato.schedule",
     "Posterior": "sfumato.posterior",
+    "load": "sfumato.model_file",
     "sample": "sfumato.sampling",
 }
 

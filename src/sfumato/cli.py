@@ -3,11 +3,20 @@
 Nothing here imports torch at the top, so ``--help`` and ``--version`` answer at once.
 """
 
-from typing import Annotated
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato import __version__
+from sfumato.errors import RecipeError, SfumatoError
+
+if TYPE_CHECKING:
+    from sfumato.recipe import Recipe
 
 __all__ = ["app", "main"]
 
@@ -16,6 +25,7 @@ app = typer.Typer(
     help="Restore scientific images with conditional variational diffusion models.",
     add_completion=False,
     no_args_is_help=True,
+    pretty_exceptions_enable=False,
 )
 
 
@@ -34,6 +44,65 @@ def _options(
     pass
 
 
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """Errors that a user can mend are printed as one text, without a traceback."""
+    try:
+        yield
+    except SfumatoError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt as interrupt:
+        typer.echo(str(interrupt) or "interrupted", err=True)
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe in YAML; without one, the defaults.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
+    targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
+    out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it goes on.")] = Path("run"),
+    minutes: Annotated[float | None, typer.Option(help="Train as many steps as fit into this time.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    start_from: Annotated[Path | None, typer.Option("--from", help="Model file whose weights to start from.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field of the recipe, such as train.steps=1000.")
+    ] = None,
+) -> None:
+    """Train a model on image pairs; killed, the same command goes on where it was."""
+    with _plain_errors():
+        from sfumato.train import train as run
+
+        given = {"data.inputs": inputs, "data.targets": targets}
+        chosen = _recipe(recipe, [*(f"{key}={value}" for key, value in given.items() if value), *(settings or [])])
+        folder = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
+        if os.environ.get("RANK", "0") == "0":
+            typer.echo(f"trained: {folder.model_file}", err=True)
+
+
+def _recipe(path: Path | None, settings: list[str]) -> "Recipe":
+    """The recipe of a file, or the default one, with single fields replaced."""
+    import yaml
+
+    from sfumato import recipe as recipes
+
+    text = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
+    if path is not None:
+        recipes.load(path)  # complains with line numbers, which the merged text below no longer has
+    values = yaml.safe_load(text) or {}
+    for setting in settings:
+        key, found, value = setting.partition("=")
+        if not found:
+            raise RecipeError(f"--set got {setting!r}; expected a field and its value, such as train.steps=1000")
+        *sections, field = key.split(".")
+        place = values
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[field] = yaml.safe_load(value)
+    return recipes.parse(yaml.safe_dump(values), source="the settings")
+
+
 def main() -> None:
     """Run the command line."""
-    app()
+    app(prog_name="sfumato", args=sys.argv[1:])

@@ -1,0 +1,165 @@
+"""From the `model` section of a recipe to a model: which networks and which schedule stand behind each word of it."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from sfumato.errors import RecipeError
+from sfumato.model import CVDM
+from sfumato.nn import SR3UNet, UNet
+from sfumato.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
+
+if TYPE_CHECKING:  # pydantic takes as long to import as a sixth of torch
+    from sfumato.recipe import ModelRecipe
+
+__all__ = ["build_model", "least_weights"]
+
+_MOST_SCALES = 10
+"""Images are padded to multiples of 2**(num_scales - 1) pixels: 512 here."""
+
+
+def build_model(model: "ModelRecipe", condition_channels: int, target_channels: int, *, seed: int = 0) -> CVDM:
+    """Make the model that a recipe describes, with initial weights that depend on the seed and on nothing else.
+
+    The noise network is of the recipe's kind, and so is the mean network, if there is one; the rate network is a U-Net.
+    Weights are float32 and made on the CPU, whatever the defaults of the program are; under ``torch.device("meta")``
+    they have shapes but no memory.
+
+    Args:
+        model: Section of a recipe.
+        condition_channels: K.
+        target_channels: C.
+        seed: Of the initial weights.
+
+    Raises:
+        RecipeError: If there is no such model.
+
+    Example:
+        >>> from sfumato.recipe import ModelRecipe
+        >>> model = build_model(ModelRecipe(base=4, rate_base=4, num_scales=2), 1, 1, seed=0)
+        >>> model.network.head.weight.shape
+        torch.Size([1, 4, 1, 1])
+    """
+    _check(model, condition_channels, target_channels)
+    without_memory = torch.get_default_device().type == "meta"
+    try:
+        with _seeded(seed), _WithoutMemory() if without_memory else contextlib.nullcontext():
+            result = _assemble(model, condition_channels, target_channels)
+    except (RuntimeError, OverflowError, TypeError) as error:
+        raise RecipeError(
+            f"networks with base {model.base}, rate_base {model.rate_base} and {model.num_scales} scales "
+            f"cannot be made: {str(error).splitlines()[0]}; choose smaller ones"
+        ) from error
+    return result.to("meta") if without_memory else result
+
+
+def least_weights(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
+    """A lower bound, by arithmetic alone, on the number of weights that :func:`build_model` would make.
+
+    So that a file which describes networks far larger than itself is refused before they are built.
+    """
+    _check(model, condition_channels, target_channels)
+    most = 2 ** (model.num_scales - 1) if model.network == "unet" else min(2 ** (model.num_scales - 1), 8)
+    sizes = [(_input_channels(model, condition_channels, target_channels), model.base, most)]
+    if model.mean_network:
+        sizes.append((condition_channels, model.base, most))
+    if model.schedule in ("learned", "paper"):
+        sizes.append((condition_channels, model.rate_base, 2 ** (model.num_scales - 1)))
+    # first layer, one layer at the coarsest scale, last layer
+    return sum(
+        3**model.ndim * (inputs * base + (base * widening) ** 2) + base * target_channels
+        for inputs, base, widening in sizes
+    )
+
+
+def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: int) -> CVDM:
+    return CVDM(
+        _schedule(model, condition_channels, target_channels),
+        _network(model, _input_channels(model, condition_channels, target_channels), target_channels),
+        target_channels=target_channels,
+        predicts=model.predicts,
+        objective=model.objective,
+        mean_network=_network(model, condition_channels, target_channels) if model.mean_network else None,
+        residual=model.residual,
+        scale=model.scale,
+        smoothness_weight=model.smoothness_weight,
+    )
+
+
+def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) -> None:
+    if min(condition_channels, target_channels) < 1:
+        raise RecipeError(
+            f"the condition has {condition_channels} channels and the target {target_channels}; give at least 1 of each"
+        )
+    if model.num_scales > _MOST_SCALES:
+        raise RecipeError(
+            f"model.num_scales is {model.num_scales}; give at most {_MOST_SCALES}, "
+            "since images are padded to multiples of 2**(num_scales - 1) pixels"
+        )
+    if model.residual and condition_channels != target_channels:
+        raise RecipeError(
+            f"model.residual needs as many condition channels as target channels, got {condition_channels} and "
+            f"{target_channels}; set it to false or bring both to the same channels"
+        )
+    if model.residual and model.mean_network:
+        raise RecipeError("model.residual and model.mean_network are both true; the target has one centre: keep one")
+
+
+def _input_channels(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
+    """Condition, mean if there is one, gamma and noisy target."""
+    return condition_channels + (3 if model.mean_network else 2) * target_channels
+
+
+def _network(model: "ModelRecipe", in_channels: int, out_channels: int) -> nn.Module:
+    if model.network == "unet":
+        return _unet(model, in_channels, out_channels, model.base)
+    multipliers = [min(2**scale, 8) for scale in range(model.num_scales)]
+    return SR3UNet(in_channels, out_channels, base=model.base, multipliers=multipliers, ndim=model.ndim)
+
+
+def _unet(model: "ModelRecipe", in_channels: int, out_channels: int, base: int) -> UNet:
+    return UNet(in_channels, out_channels, base=base, num_scales=model.num_scales, ndim=model.ndim, norm=model.norm)
+
+
+def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module:
+    if model.schedule in ("learned", "paper"):
+        kind = LearnedSchedule if model.schedule == "learned" else PaperSchedule
+        return kind(_unet(model, condition_channels, target_channels, model.rate_base))
+    if model.schedule == "global":
+        return GlobalSchedule()
+    return (
+        CosineSchedule() if model.schedule == "cosine" else LinearSchedule.named(model.schedule.removeprefix("linear_"))
+    )
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw from a generator seeded here, on the CPU and in float32."""
+    dtype = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """Layers get weights on the meta device.
+
+    Only the functions by which layers make their weights are led there: the arithmetic by which a schedule makes its
+    few numbers would, on that device, first load torch's compiler, which takes two seconds.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return func(
+            *args, **(kwargs | {"device": "meta"} if func in (torch.empty, torch.ones, torch.zeros) else kwargs)
+        )

@@ -1,0 +1,113 @@
+"""Training batches: patches of pairs at a global step, normalised, as tensors; and their prefetching."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.data.frames import PairSource
+from sfumato.data.normalize import Normalization
+from sfumato.data.order import Order
+from sfumato.errors import PairingError
+
+__all__ = ["Batch", "PatchBatches", "prefetch"]
+
+Result = TypeVar("Result")
+
+
+class Batch(NamedTuple):
+    """Part of a global batch."""
+
+    condition: Tensor
+    """Shape (b, K, *patch)."""
+    target: Tensor
+    """Shape (b, C, *patch)."""
+    t: Tensor
+    """Shape (b)."""
+    names: list[str]
+
+
+class PatchBatches:
+    """Patches at a global step: a pure function of (seed, step, position in the global batch).
+
+    Args:
+        source: The samples.
+        order: Which of them, where and how turned.
+        patch: Side of a patch in pixels.
+        augment: Flip and rotate.
+        condition: Normalisation of conditions.
+        target: Normalisation of targets.
+    """
+
+    def __init__(
+        self,
+        source: PairSource,
+        order: Order,
+        *,
+        patch: int,
+        augment: bool,
+        condition: Normalization,
+        target: Normalization,
+    ) -> None:
+        for sample in range(len(source)):
+            if min(source.spatial(sample)) < patch:
+                raise PairingError(
+                    f"{source.name(sample)} has {source.spatial(sample)} pixels, less than the patch of {patch}; "
+                    f"set data.patch to {min(source.spatial(sample))} or less, or leave the image out"
+                )
+        self.source, self.order = source, order
+        self.patch, self.augment = patch, augment
+        self.condition, self.target = condition, target
+
+    def __call__(self, step: int, positions: range) -> Batch:
+        """The patches at some positions of the global batch."""
+        samples = self.order.samples(step, positions)
+        sizes = np.array([self.source.spatial(int(sample)) for sample in samples], dtype=np.int64)
+        corners = self.order.corners(step, sizes - self.patch + 1, positions)
+        turns = self.order.flips(step, 8, positions) if self.augment else np.zeros(len(samples), dtype=np.int64)
+        patches = [self._patch(*drawn) for drawn in zip(samples, corners, turns, strict=True)]
+        condition, target = (torch.stack(side) for side in zip(*patches, strict=True))
+        names = [self.source.name(int(sample)) for sample in samples]
+        times = torch.from_numpy(self.order.times(step, positions)).float()
+        return Batch(self.condition.apply(condition), self.target.apply(target), times, names)
+
+    def _patch(self, sample: int, corner: NDArray[np.int64], turn: int) -> tuple[Tensor, Tensor]:
+        sides = self.source.read(int(sample), corner.tolist(), [self.patch] * self.source.ndim)
+        condition, target = (_turned(side, int(turn)) for side in sides)
+        if not (bool(condition.isfinite().all()) and bool(target.isfinite().all())):
+            raise PairingError(
+                f"{self.source.name(int(sample))} has NaN or infinite pixels near {corner.tolist()}; "
+                "replace them or leave the image out"
+            )
+        return condition, target
+
+
+def _turned(patch: NDArray[np.generic], turn: int) -> Tensor:
+    """One of the eight symmetries of the square, of the last two axes, as float32."""
+    patch = np.rot90(patch, turn % 4, axes=(-2, -1))
+    patch = np.flip(patch, -1) if turn >= 4 else patch
+    return torch.from_numpy(np.ascontiguousarray(patch).astype(np.float32, copy=False))
+
+
+def prefetch(
+    make: Callable[[int], Result], steps: Sequence[int], *, workers: int = 1, ahead: int = 4
+) -> Iterator[Result]:
+    """Results of ``make`` for the steps in turn, the next ones being made meanwhile in threads."""
+    with ThreadPoolExecutor(workers, thread_name_prefix="batches") as pool:
+        waiting: deque[Future[Result]] = deque()
+        remaining = iter(steps)
+        try:
+            for step in remaining:
+                waiting.append(pool.submit(make, step))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()

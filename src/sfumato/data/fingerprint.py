@@ -1,0 +1,61 @@
+"""What the conditions of a training set look like, so that an input that is unlike them can be noticed later."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["fingerprint"]
+
+_LEVELS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+_BINS = 16
+
+Floats = NDArray[np.float64]
+
+
+def fingerprint(patches: Sequence[NDArray[np.generic]]) -> dict[str, object]:
+    """Quantiles, noise and spectrum of condition patches (K, *spatial), per channel, as plain lists.
+
+    Returns:
+        ``levels`` and ``quantiles`` (mean over patches, K x levels) with their ``quantile_spread``; ``noise`` (standard
+        deviation of the noise, K) with ``noise_spread``; ``spectrum`` (mean logarithm of the radial power, K x bins,
+        from the lowest frequency to Nyquist) with ``spectrum_spread``.
+    """
+    arrays = [patch.astype(np.float64) for patch in patches]
+    quantiles = np.stack([np.quantile(a.reshape(len(a), -1), _LEVELS, axis=1).T for a in arrays])
+    noise = np.stack([_noise(array) for array in arrays])
+    spectra = np.stack([_log_spectrum(array) for array in arrays])
+    return {
+        "levels": list(_LEVELS),
+        "quantiles": quantiles.mean(0).tolist(),
+        "quantile_spread": quantiles.std(0).tolist(),
+        "noise": noise.mean(0).tolist(),
+        "noise_spread": noise.std(0).tolist(),
+        "spectrum": spectra.mean(0).tolist(),
+        "spectrum_spread": spectra.std(0).tolist(),
+    }
+
+
+def _noise(patch: Floats) -> Floats:
+    """Standard deviation of white noise per channel, from a second difference, which smooth structure lacks."""
+    difference = np.diff(np.diff(patch, axis=-1), axis=-2)
+    middle = np.median(np.abs(difference.reshape(len(patch), -1)), axis=1)
+    # The median of |N(0, 1)| is 0.6745; a difference of differences of white noise has 4 times its variance.
+    return np.asarray(middle / (0.6745 * 2))
+
+
+def _log_spectrum(patch: Floats) -> Floats:
+    """Logarithm of the radial power spectrum per channel, in bins from low frequency to Nyquist, shape (K, bins)."""
+    axes = tuple(range(1, patch.ndim))
+    window = np.ones(())
+    for axis in axes:
+        shape = [-1 if a == axis else 1 for a in range(patch.ndim)]
+        window = window * np.hanning(patch.shape[axis]).reshape(shape)
+    centred = patch - patch.mean(axes, keepdims=True)
+    power = np.abs(np.fft.fftn(centred * window, axes=axes)) ** 2
+    frequencies = np.meshgrid(*(np.fft.fftfreq(patch.shape[axis]) for axis in axes), indexing="ij")
+    radius = np.sqrt(sum(f**2 for f in frequencies))
+    bins = np.minimum((radius / 0.5 * _BINS).astype(int), _BINS)
+    sums = np.stack([np.bincount(bins.ravel(), channel.ravel(), minlength=_BINS + 1)[:_BINS] for channel in power])
+    counts = np.bincount(bins.ravel(), minlength=_BINS + 1)[:_BINS]
+    return np.log(sums / np.maximum(counts, 1) + 1e-12)

@@ -1,0 +1,236 @@
+"""Pairs of files as numbered samples: each frame of each pair, read by region as (channels, *spatial) arrays.
+
+For a 2-D model the axes S, T and Z of a file are frames, for a 3-D model S and T; C are channels. Decoded frames are
+kept up to a budget, so that small sets are read from disk once; frames that are large against it are read by region.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from sfumato.data.image import Image
+from sfumato.data.io import open_image
+from sfumato.data.pairs import Pair
+from sfumato.errors import PairingError
+
+__all__ = ["FilePairs", "FrameReader", "PairSource"]
+
+Array = NDArray[np.generic]
+_MARGIN = 4
+"""Pixels read around a region before interpolation; bicubic needs two."""
+
+
+class PairSource(Protocol):
+    """Numbered samples of equal channels, read by region."""
+
+    ndim: int
+    condition_channels: int
+    target_channels: int
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        ...
+
+    def name(self, sample: int) -> str:
+        """What to call a sample in messages."""
+        ...
+
+    def spatial(self, sample: int) -> tuple[int, ...]:
+        """Size of a sample's target in pixels."""
+        ...
+
+    def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
+        """Condition (K, *size) and target (C, *size) of a region, as stored."""
+        ...
+
+
+class FrameReader:
+    """One image file as frames of (channels, *spatial).
+
+    Args:
+        image: The open file.
+        ndim: 2 or 3 spatial axes.
+    """
+
+    def __init__(self, image: Image, ndim: int) -> None:
+        self.image = image
+        self.axes = "ZYX"[-ndim:]
+        missing = [axis for axis in self.axes if axis not in image.axes]
+        if missing:
+            raise PairingError(
+                f"{image.name} has axes {image.axes}, but a {ndim}-D model needs {self.axes}; "
+                "state the axes in the recipe or choose another model.ndim"
+            )
+        lengths = dict(zip(image.axes, image.shape, strict=True))
+        self.spatial = tuple(lengths[axis] for axis in self.axes)
+        self.channels = lengths.get("C", 1)
+        self.frame_axes = [axis for axis in image.axes if axis not in self.axes and axis != "C"]
+        self.frame_shape = tuple(lengths[axis] for axis in self.frame_axes)
+        self.num_frames = int(np.prod(self.frame_shape, dtype=np.int64))
+
+    def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> Array:
+        """A region of one frame, shape (channels, *size)."""
+        places = np.unravel_index(frame, self.frame_shape) if self.frame_axes else ()
+        region: dict[str, slice | int] = {a: int(p) for a, p in zip(self.frame_axes, places, strict=True)}
+        for axis, start, length in zip(self.axes, corner, size, strict=True):
+            region[axis] = slice(int(start), int(start) + int(length))
+        kept = [axis for axis in self.image.axes if axis in self.axes or axis == "C"]
+        values = self.image.read(region)
+        if "C" not in kept:
+            values, kept = values[None], ["C", *kept]
+        return values.transpose([kept.index(axis) for axis in ("C", *self.axes)])
+
+
+class FilePairs:
+    """The pairs of a list of files, a :class:`PairSource`.
+
+    Args:
+        pairs: The files.
+        ndim: Spatial axes of the model.
+        axes: Axes of conditions and of targets, where the files do not say.
+        upsample: Bring smaller conditions to the target's grid (bicubic).
+        cache_bytes: How much decoded data may stay in memory.
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        ndim: int = 2,
+        axes: tuple[str | None, str | None] = (None, None),
+        upsample: bool = False,
+        cache_bytes: int = 2**31,
+    ) -> None:
+        if not pairs:
+            raise PairingError("there are no image pairs to train on; check the folders and the splits")
+        self.ndim = ndim
+        self.pairs = list(pairs)
+        self._readers = [
+            (
+                FrameReader(open_image(p.condition, axes=axes[0]), ndim),
+                FrameReader(open_image(p.target, axes=axes[1]), ndim),
+            )
+            for p in pairs
+        ]
+        self._factors = [_factor(pair, *readers, upsample) for pair, readers in zip(pairs, self._readers, strict=True)]
+        self.condition_channels, self.target_channels = (
+            self._equal_channels(side, role) for side, role in ((0, "inputs"), (1, "targets"))
+        )
+        self._ends = np.cumsum([target.num_frames for _, target in self._readers])
+        self._cache = _Cache(cache_bytes)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def name(self, sample: int) -> str:
+        """The pair's name, with the number of the frame where it has several."""
+        index, frame = self._locate(sample)
+        several = self._readers[index][1].num_frames > 1
+        return f"{self.pairs[index].name}[{frame}]" if several else self.pairs[index].name
+
+    def spatial(self, sample: int) -> tuple[int, ...]:
+        """Size of the target."""
+        return self._readers[self._locate(sample)[0]][1].spatial
+
+    def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
+        """Condition (K, *size) on the target's grid, and target (C, *size)."""
+        index, frame = self._locate(sample)
+        condition, target = self._readers[index]
+        sought = self._region(target, (index, 1, frame), frame, corner, size)
+        factor = self._factors[index]
+        if all(f == 1 for f in factor):
+            return self._region(condition, (index, 0, frame), frame, corner, size), sought
+        first = [max(c // f - _MARGIN, 0) for c, f in zip(corner, factor, strict=True)]
+        last = [
+            min(-(-(c + s) // f) + _MARGIN, full)
+            for c, s, f, full in zip(corner, size, factor, condition.spatial, strict=True)
+        ]
+        small = self._region(
+            condition, (index, 0, frame), frame, first, [b - a for a, b in zip(first, last, strict=True)]
+        )
+        inside = [c - a * f for c, a, f in zip(corner, first, factor, strict=True)]
+        return _upsample(small, factor, inside, size), sought
+
+    def _region(
+        self, reader: FrameReader, key: tuple[int, int, int], frame: int, corner: Sequence[int], size: Sequence[int]
+    ) -> Array:
+        whole_bytes = int(np.prod(reader.spatial)) * reader.channels * reader.image.dtype.itemsize
+        if not self._cache.fits(whole_bytes):
+            return reader.read(frame, corner, size)
+        whole = self._cache.get(key, lambda: reader.read(frame, [0] * self.ndim, reader.spatial))
+        return whole[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))]
+
+    def _locate(self, sample: int) -> tuple[int, int]:
+        index = int(np.searchsorted(self._ends, sample, side="right"))
+        return index, sample - (int(self._ends[index - 1]) if index else 0)
+
+    def _equal_channels(self, side: int, role: str) -> int:
+        first = self._readers[0][side]
+        for readers in self._readers:
+            if readers[side].channels != first.channels:
+                raise PairingError(
+                    f"{role} have different channels: {first.image.name} has {first.channels} and "
+                    f"{readers[side].image.name} {readers[side].channels}; give images with equal channels"
+                )
+        return first.channels
+
+
+def _factor(pair: Pair, condition: FrameReader, target: FrameReader, upsample: bool) -> tuple[int, ...]:
+    """How many target pixels stand on one pixel of the condition, per axis."""
+    if condition.num_frames != target.num_frames:
+        raise PairingError(
+            f"{pair.name}: the input has {condition.num_frames} frames and the target {target.num_frames} (axes "
+            f"{condition.image.axes} and {target.image.axes}); give as many in both, or state the axes in the recipe"
+        )
+    if condition.spatial == target.spatial:
+        return (1,) * len(target.spatial)
+    fits = all(t % c == 0 for c, t in zip(condition.spatial, target.spatial, strict=True))
+    if not (upsample and fits):
+        hint = "resample one of them" if upsample or not fits else "set data.upsample to true"
+        raise PairingError(
+            f"{pair.name}: the input has {condition.spatial} pixels and the target {target.spatial}; expected equal "
+            f"sizes, or whole multiples with upsampling: {hint}"
+        )
+    return tuple(t // c for c, t in zip(condition.spatial, target.spatial, strict=True))
+
+
+def _upsample(small: Array, factor: Sequence[int], corner: Sequence[int], size: Sequence[int]) -> Array:
+    """Interpolate (K, *spatial) and cut a region out of the result; the margin makes it equal to the whole's."""
+    mode = "bicubic" if small.ndim == 3 else "trilinear"
+    images = torch.from_numpy(np.ascontiguousarray(small).astype(np.float32))[None]
+    large = F.interpolate(images, scale_factor=[float(f) for f in factor], mode=mode, align_corners=False)[0]
+    return large[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))].numpy()
+
+
+class _Cache:
+    """The most recently used frames, up to a number of bytes; safe between threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._used = limit, 0
+        self._frames: OrderedDict[tuple[int, int, int], Array] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def fits(self, size: int) -> bool:
+        """Whether a frame is small enough to be kept with others."""
+        return size <= self._limit // 4
+
+    def get(self, key: tuple[int, int, int], make: Callable[[], Array]) -> Array:
+        """The frame of that key, made if it is not there."""
+        with self._lock:
+            if key in self._frames:
+                self._frames.move_to_end(key)
+                return self._frames[key]
+        frame = make()
+        with self._lock:
+            if key not in self._frames:
+                self._frames[key] = frame
+                self._used += frame.nbytes
+            while self._used > self._limit:
+                self._used -= self._frames.popitem(last=False)[1].nbytes
+        return frame

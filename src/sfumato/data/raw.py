@@ -1,0 +1,42 @@
+"""Pixels that lie in a file as one plain block: npy, MRC, uncompressed TIFF."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sfumato.data.image import Array, Box, Image
+from sfumato.errors import ImageError
+
+__all__ = ["RawImage"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawImage(Image):
+    """An image whose pixels lie in one block of its file; a region is read through a memory map.
+
+    Attributes:
+        offset: Where the block starts, in bytes.
+        stored: Type of the pixels in the file, with its byte order.
+        fortran: Whether the first axis runs fastest.
+    """
+
+    offset: int
+    stored: np.dtype[Any]
+    fortran: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        held, expected = Path(self.path).stat().st_size, self.offset + math.prod(self.shape) * self.stored.itemsize
+        if self.offset < 0 or held < expected:
+            raise ImageError(
+                f"{self.path} has {held:,} bytes but its {self.format} header tells of {expected:,}: shape "
+                f"{self.shape} of {self.stored.name} from byte {self.offset}; expected the whole image; copy it again"
+            )
+
+    def _fetch(self, box: Box) -> Array:
+        order = "F" if self.fortran else "C"
+        block: Array = np.memmap(self.path, self.stored, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
+        return np.array(block[box], dtype=self.dtype, order="C")

@@ -1,0 +1,105 @@
+"""Files that are written whole or not at all, and that survive a crash of the machine once they are there."""
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from sfumato.errors import RunError
+
+__all__ = ["replacing"]
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, num_bytes: int, untouched: str) -> Iterator[BinaryIO]:
+    """A new file to write to, which takes the place of the one at ``path`` when the block ends well.
+
+    Until then it stands beside it under a temporary name, ending in `.tmp-` and the number of this process; it is
+    flushed to the disk before it is renamed, and the folder after. What a killed process left under such a name is
+    removed by the next one that writes to the folder.
+
+    Args:
+        path: Where the file will be.
+        num_bytes: How many bytes it will have, for the message of a failure.
+        untouched: What a failure leaves as it was, for the same.
+
+    Raises:
+        RunError: If it cannot be written, for example because the disk is full; ``path`` is then as before.
+    """
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    try:
+        _remove_leftovers(path)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        _remove(temporary)
+        raise _cannot_write(path, num_bytes, error, untouched) from error
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name as durable as its file, where the system can."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def _cannot_write(path: Path, num_bytes: int, error: OSError, untouched: str) -> RunError:
+    free = "an unknown number"
+    with contextlib.suppress(OSError):
+        free = str(shutil.disk_usage(path.parent).free)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "free some space or raise the quota, then give the same command again"
+    elif error.errno == errno.EFBIG:
+        advice = "raise the limit on the size of a file (ulimit -f) or use another disk, then give the command again"
+    else:
+        advice = "choose a folder that exists and that you may write to"
+    return RunError(
+        f"cannot write {path}: {error.strerror or error}; it needs {num_bytes} bytes and the disk has {free} free. "
+        f"{untouched}; {advice}"
+    )
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove temporary files of processes that are no more, beside ``path`` and of the same kind."""
+    for leftover in path.parent.glob(f"*{path.suffix}.tmp-*"):
+        owner = re.fullmatch(r"\d{1,9}", leftover.name.rpartition("-")[2])
+        if owner and not _is_running(int(owner.group())):
+            _remove(leftover)
+
+
+def _is_running(process: int) -> bool:
+    """Whether another process of this machine has that number."""
+    if process == os.getpid():
+        return False
+    if os.name == "nt":  # where to ask would be to end it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,30 @@
+"""Errors that tell a user what was got, what was expected and what to do.
+
+All are :class:`ValueError` underneath, so code that knows nothing of this package can still catch them.
+"""
+
+__all__ = ["ImageError", "ModelFileError", "PairingError", "RecipeError", "RunError", "SfumatoError"]
+
+
+class SfumatoError(ValueError):
+    """Base of all errors whose text says what was got, what was expected and what to do."""
+
+
+class ImageError(SfumatoError):
+    """An image cannot be read or written as asked."""
+
+
+class PairingError(SfumatoError):
+    """Conditions and targets cannot be brought together."""
+
+
+class RecipeError(SfumatoError):
+    """A recipe has an unknown key, a wrong value or parts that contradict each other."""
+
+
+class ModelFileError(SfumatoError):
+    """A model file is not one, is damaged or does not fit."""
+
+
+class RunError(SfumatoError):
+    """A run folder cannot be started, resumed or read."""

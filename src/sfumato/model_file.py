@@ -1,0 +1,206 @@
+"""The model file: one safetensors file that is a ready model.
+
+Its metadata hold the recipe, the normalisation of condition and target and what a later audit needs, so that
+:func:`load` asks for nothing else. Nothing in it is code, and nothing is allocated before names, shapes, dtypes and
+version have been checked.
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from sfumato.assembly import build_model, least_weights
+from sfumato.data.normalize import Normalization
+from sfumato.errors import ModelFileError, RecipeError, RunError
+from sfumato.model import CVDM
+from sfumato.tensor_file import TensorFile, open_tensors, write_tensors
+from sfumato.tensor_layout import Spec, differences, layout
+
+if TYPE_CHECKING:
+    from sfumato.recipe import Recipe
+
+__all__ = ["JSON", "LoadedModel", "ModelInfo", "inspect_model", "load", "save_model"]
+
+JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
+
+_MOST_RECIPE = 2**16
+_HALF = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """All that a model file says of its weights.
+
+    Attributes:
+        recipe: What the run depended on.
+        condition_channels: K.
+        target_channels: C.
+        condition: Normalisation of conditions, K channels.
+        target: Normalisation of targets, C channels.
+        audit: What a later audit needs: condition quantiles, noise estimate, radial spectrum with its spread, problem
+            name and forward-model parameters.
+        provenance: Where the weights come from, such as step and validation value. No date, so that the same run gives
+            the same bytes.
+    """
+
+    recipe: "Recipe"
+    condition_channels: int
+    target_channels: int
+    condition: Normalization
+    target: Normalization
+    audit: dict[str, JSON]
+    provenance: dict[str, JSON]
+
+    def __post_init__(self) -> None:
+        for name in ("condition", "target"):
+            channels, numbers = getattr(self, f"{name}_channels"), len(getattr(self, name).offset)
+            if channels != numbers:
+                raise ValueError(
+                    f"the {name} has {channels} channels, but its normalisation {numbers}; give one number per channel"
+                )
+
+
+@dataclass
+class LoadedModel:
+    """A model that is ready to restore images.
+
+    Attributes:
+        model: In evaluation mode, on the device that was asked for.
+        info: What the file says of it.
+        sha256: Of the file, to name the model by.
+    """
+
+    model: CVDM
+    info: ModelInfo
+    sha256: str
+
+
+def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelInfo) -> None:
+    """Write a model file, whole or not at all.
+
+    Args:
+        path: Where; a file that is there is replaced.
+        model_state: Weights by name, float32, or float16 or bfloat16 to halve the file.
+        info: All else.
+
+    Raises:
+        RunError: If it cannot be written or the weights are not finite; what was at ``path`` is then as before.
+        ModelFileError: If the weights are not those of the recipe's networks.
+    """
+    path = Path(path)
+    faults = differences(_as_loaded(layout(model_state)), layout(_outline(info).state_dict()))
+    if faults:
+        raise ModelFileError(f"cannot write {path}: the weights are not those of the recipe's networks: {faults}")
+    bad = [name for name, tensor in model_state.items() if not bool(tensor.isfinite().all())]
+    if bad:
+        raise RunError(
+            f"cannot write {path}: {len(bad)} of its tensors, {bad[0]!r} first, have weights that are not finite; "
+            "lower train.learning_rate and start again from an earlier checkpoint"
+        )
+    untouched = f"The {path.name} that was there is intact" if path.exists() else "Nothing else was changed"
+    write_tensors(path, model_state, _to_metadata(info), kind="model", untouched=untouched)
+
+
+def load(path: str | Path, *, device: str | torch.device = "cpu") -> LoadedModel:
+    """Read a model from its file: checked first, then read in one pass; half-precision weights become float32.
+
+    Args:
+        path: Of a `model.safetensors`.
+        device: Where the model should be.
+
+    Raises:
+        ModelFileError: If the file is not a model, is damaged, or was written by a newer version.
+    """
+    with open_tensors(path, "model") as file:
+        info, model = _check(file)
+        tensors, sha256 = file.read()
+    tensors = {name: tensors.pop(name).to(torch.float32) for name in list(tensors)}
+    model.load_state_dict(tensors, assign=True)
+    return LoadedModel(model.to(device).eval(), info, sha256)
+
+
+def inspect_model(path: str | Path) -> ModelInfo:
+    """What a model file says of itself, after all checks of :func:`load` that need no weights: only its head is read.
+
+    Raises:
+        ModelFileError: As for :func:`load`.
+    """
+    with open_tensors(path, "model") as file:
+        return _check(file)[0]
+
+
+def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:
+    """The info and the model without memory, if the file's tensors are just those of its recipe."""
+    info = _from_metadata(file)
+    try:
+        asked = least_weights(info.recipe.model, info.condition_channels, info.target_channels)
+        held = sum(spec.num_bytes // spec.dtype.itemsize for spec in file.specs.values())
+        if asked > held:
+            raise RecipeError(f"its networks have at least {min(asked, 10**18)} weights, and the file {held}")
+        model = _outline(info)
+    except RecipeError as error:
+        raise file.error(f"has a recipe that does not fit it: {str(error)[:300]}", "copy the file again") from error
+    faults = differences(_as_loaded(file.specs), layout(model.state_dict()))
+    if faults:
+        raise file.error(f"does not hold the weights of its recipe's networks: {faults}", "copy the file again")
+    return info, model
+
+
+def _outline(info: ModelInfo) -> CVDM:
+    """The model without memory for its weights."""
+    with torch.device("meta"):
+        return build_model(info.recipe.model, info.condition_channels, info.target_channels)
+
+
+def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
+    """What the tensors are once loaded: halves have become float32."""
+    return {name: spec._replace(dtype=torch.float32) if spec.dtype in _HALF else spec for name, spec in specs.items()}
+
+
+def _to_metadata(info: ModelInfo) -> dict[str, JSON]:
+    values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
+    sides = {name: values[name].to_json() for name in ("condition", "target")}
+    return {**values, **sides, "recipe": info.recipe.model_dump(mode="json")}
+
+
+def _from_metadata(file: TensorFile) -> ModelInfo:
+    """The info of a file, of which nothing is presumed."""
+    from pydantic import ValidationError  # here, since it takes long to import and `sfumato.load` is a public name
+
+    from sfumato.recipe import Recipe
+
+    def fail(reason: str) -> ModelFileError:
+        return file.error(
+            f"says of itself what this version does not understand: {reason}",
+            f"it was written by sfumato {file.version}: use that version, or copy the file again",
+        )
+
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(ModelInfo):
+        if field.name not in file.metadata:
+            raise fail(f"it has no {field.name!r}")
+        values[field.name] = file.metadata[field.name]
+    for name in ("condition_channels", "target_channels"):
+        if type(values[name]) is not int:
+            raise fail(f"{name} is {values[name]!r:.100}, expected a number")
+    for name in ("audit", "provenance"):
+        if not isinstance(values[name], dict):
+            raise fail(f"{name} is {values[name]!r:.100}, expected names and values")
+    if len(json.dumps(values["recipe"])) > _MOST_RECIPE:
+        raise fail(f"its recipe has more than {_MOST_RECIPE} characters")
+    try:
+        recipe = Recipe.model_validate(values["recipe"])
+        sides = {name: Normalization.from_json(values[name]) for name in ("condition", "target")}
+        return ModelInfo(**{**values, **sides, "recipe": recipe})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise fail(f"recipe.{place!s:.100}: {first['msg']:.200}") from error
+    except ValueError as error:
+        raise fail(str(error)[:300]) from error

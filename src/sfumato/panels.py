@@ -1,0 +1,64 @@
+"""Quick pictures with Pillow alone: what was measured, what was restored, how sure, and the truth."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+__all__ = ["draw_panel"]
+
+_GAP, _TITLE = 4, 14
+_SPREAD = np.array([[0, 0, 0], [61, 38, 108], [166, 54, 106], [238, 122, 64], [255, 243, 176]], dtype=np.float64)
+"""A dark-to-bright colour map for uncertainty, readable without colour vision too."""
+
+
+def draw_panel(
+    path: Path,
+    condition: NDArray[np.floating],
+    mean: NDArray[np.floating],
+    std: NDArray[np.floating],
+    target: NDArray[np.floating],
+) -> None:
+    """Draw one row per image: measured, restored (mean), uncertainty (standard deviation), truth.
+
+    Args:
+        path: PNG file to write.
+        condition: First channel, shape (M, H, W).
+        mean: Shape (M, H, W).
+        std: Shape (M, H, W).
+        target: Shape (M, H, W).
+    """
+    rows = []
+    for images in zip(condition, mean, std, target, strict=True):
+        low, high = np.quantile(images[3], [0.001, 0.999])
+        grey = [_grey(images[0], *np.quantile(images[0], [0.001, 0.999])), _grey(images[1], low, high)]
+        rows.append([*grey, _coloured(images[2], (high - low) / 4), _grey(images[3], low, high)])
+    height, width = rows[0][0].shape[:2]
+    titles = ("measured", "restored (mean)", "std, white = 1/4 of range", "truth")
+    zoom = max(1, 160 // width)
+    height, width = height * zoom, width * zoom
+    sheet = Image.new("RGB", (4 * (width + _GAP) - _GAP, _TITLE + len(rows) * (height + _GAP) - _GAP), "white")
+    pen = ImageDraw.Draw(sheet)
+    for column, title in enumerate(titles):
+        pen.text((column * (width + _GAP) + 2, 1), title, fill="black")
+    for number, row in enumerate(rows):
+        for column, picture in enumerate(row):
+            tile = Image.fromarray(picture).resize((width, height), Image.Resampling.NEAREST)
+            sheet.paste(tile, (column * (width + _GAP), _TITLE + number * (height + _GAP)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sheet.save(path)
+
+
+def _grey(image: NDArray[np.floating], low: float, high: float) -> NDArray[np.uint8]:
+    scaled = np.clip((image - low) / max(high - low, 1e-12), 0, 1)
+    return np.repeat((255 * scaled).astype(np.uint8)[..., None], 3, axis=-1)
+
+
+def _coloured(image: NDArray[np.floating], high: float) -> NDArray[np.uint8]:
+    place = np.clip(image / max(high, 1e-12), 0, 1) * (len(_SPREAD) - 1)
+    channels: Sequence[NDArray[np.floating]] = [
+        np.interp(place, np.arange(len(_SPREAD)), _SPREAD[:, channel]) for channel in range(3)
+    ]
+    return np.stack(channels, axis=-1).astype(np.uint8)

@@ -1,0 +1,98 @@
+"""From a recipe to samples: pairs found and split, statistics of the training set taken once and kept with the run."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.fingerprint import fingerprint
+from sfumato.data.frames import FilePairs, PairSource
+from sfumato.data.normalize import Normalization, fit
+from sfumato.data.order import permute
+from sfumato.data.pairs import find_pairs, read_manifest, split_pairs
+from sfumato.errors import RecipeError
+from sfumato.recipe import DataRecipe, Recipe
+from sfumato.runfolder import RunFolder
+
+__all__ = ["Prepared", "prepare"]
+
+_MOST_FRAMES = 1000
+"""Statistics are taken over at most so many training frames, drawn by the run's seed."""
+_MOST_PATCHES = 64
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Samples and their statistics."""
+
+    train: PairSource
+    validation: PairSource | None
+    condition: Normalization
+    target: Normalization
+    audit: dict[str, Any]
+
+    def write(self, folder: RunFolder) -> None:
+        """Keep the statistics with the run, so that a resumed run has the same to the bit."""
+        values = {"condition": self.condition.to_json(), "target": self.target.to_json(), "audit": self.audit}
+        temporary = folder.statistics_file.with_suffix(".tmp")
+        temporary.write_text(json.dumps(values), encoding="utf-8")
+        temporary.replace(folder.statistics_file)
+
+
+def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
+    """Open the recipe's pairs; take statistics of the training set, or those of the run that goes on."""
+    train, validation = _open(recipe.data, recipe.model.ndim, recipe.train.seed)
+    if run is not None and run.statistics_file.exists():
+        held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
+        condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
+        return Prepared(train, validation, condition, target, held["audit"])
+    condition, target = (
+        fit(recipe.data.normalize, _frames(train, side, recipe.train.seed), quantiles=recipe.data.quantiles)
+        for side in (0, 1)
+    )
+    number = min(len(train), _MOST_PATCHES)
+    patches = [patch for patch, _ in zip(_patches(train, recipe), range(number), strict=False)]
+    audit = {**fingerprint(patches), "problem": recipe.problem, "forward": dict(recipe.forward)}
+    return Prepared(train, validation, condition, target, audit)
+
+
+def _open(data: DataRecipe, ndim: int, seed: int) -> tuple[PairSource, PairSource | None]:
+    if data.inputs and data.targets:
+        pairs = find_pairs(data.inputs, data.targets)
+    elif data.manifest:
+        pairs = read_manifest(data.manifest)
+    else:
+        raise RecipeError(
+            "the recipe says nothing of where images are; give data.inputs and data.targets, or a manifest"
+        )
+    kept, held_out = split_pairs(pairs, data.validation_fraction, seed=seed)
+    axes = (data.input_axes, data.target_axes)
+    train, validation = (
+        FilePairs(part, ndim=ndim, axes=axes, upsample=data.upsample) if part else None for part in (kept, held_out)
+    )
+    if train is None:
+        raise RecipeError("no pair is left for training; lower data.validation_fraction or mark pairs as `train`")
+    return train, validation
+
+
+def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:
+    number = min(len(source), most)
+    return (int(sample) for sample in permute(np.arange(number), len(source), seed=seed))
+
+
+def _frames(source: PairSource, side: int, seed: int) -> Iterator[NDArray[np.generic]]:
+    """Whole frames of conditions (side 0) or targets (side 1), at most a thousand of them."""
+    for sample in _drawn(source, seed, _MOST_FRAMES):
+        yield source.read(sample, [0] * source.ndim, source.spatial(sample))[side]
+
+
+def _patches(source: PairSource, recipe: Recipe) -> Iterator[NDArray[np.generic]]:
+    """Central patches of conditions."""
+    for sample in _drawn(source, recipe.train.seed, _MOST_PATCHES):
+        spatial = source.spatial(sample)
+        size = [min(length, recipe.data.patch) for length in spatial]
+        corner = [(length - part) // 2 for length, part in zip(spatial, size, strict=True)]
+        yield source.read(sample, corner, size)[0]

@@ -1,0 +1,57 @@
+"""Progress of long work: a bar in a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["Bar"]
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Bar:
+    """Counts steps of ``total`` and shows a text beside them.
+
+    Args:
+        title: What is being done.
+        total: Number of steps.
+        done: Steps done before.
+        quiet: Show nothing.
+    """
+
+    def __init__(self, title: str, total: int, *, done: int = 0, quiet: bool = False) -> None:
+        self._title, self._total, self._start_done = title, total, done
+        self._quiet = quiet
+        self._started = self._last_line = time.monotonic()
+        self._bar: Progress | None = None
+        if sys.stderr.isatty() and not quiet:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self._bar = Progress(*columns, TextColumn("{task.fields[text]}"))
+            self._task = self._bar.add_task(title, total=total, completed=done, text="")
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, done: int, text: str) -> None:
+        """Say how far the work is."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, text=text)
+            return
+        now = time.monotonic()
+        if self._quiet or (now - self._last_line < _SECONDS_BETWEEN_LINES and done < self._total):
+            return
+        self._last_line = now
+        pace = (done - self._start_done) / max(now - self._started, 1e-9)
+        left = f"{(self._total - done) / pace / 60:.1f} min left" if pace > 0 else ""
+        print(f"{self._title} {done}/{self._total}  {left}  {text}", file=sys.stderr, flush=True)

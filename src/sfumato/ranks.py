@@ -1,0 +1,106 @@
+"""The processes of a run: one, or as many as torchrun or srun started."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from sfumato.errors import RunError
+
+__all__ = ["Ranks"]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those of the run.
+
+    Attributes:
+        rank: Number of this process, from 0.
+        size: Number of processes.
+        device: Where this process computes.
+    """
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @classmethod
+    def join(cls, device: str = "cpu") -> "Ranks":
+        """Meet the other processes that torchrun (or srun, through its variables) started, if any."""
+        environment = os.environ
+        rank = int(environment.get("RANK", environment.get("SLURM_PROCID", 0)))
+        size = int(environment.get("WORLD_SIZE", environment.get("SLURM_NTASKS", 1)))
+        local = int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", 0)))
+        _check_device(device)
+        chosen = torch.device(f"cuda:{local}" if device == "cuda" else device)
+        if size > 1 and "MASTER_ADDR" in environment:
+            if chosen.type == "cuda":
+                torch.cuda.set_device(chosen)
+            dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", rank=rank, world_size=size)
+            return cls(rank, size, chosen)
+        return cls(0, 1, chosen)
+
+    def leave(self) -> None:
+        """Part from the others."""
+        if self.size > 1:
+            dist.destroy_process_group()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes files."""
+        return self.rank == 0
+
+    def share(self, total: int) -> range:
+        """This process's part of ``total`` positions."""
+        if total % self.size:
+            raise RunError(
+                f"train.batch_size is {total}, which {self.size} processes cannot share equally; "
+                f"give a multiple of {self.size}"
+            )
+        part = total // self.size
+        return range(self.rank * part, (self.rank + 1) * part)
+
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """The model as a module whose backward averages gradients over the processes."""
+        if self.size == 1:
+            return model
+        return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean over the processes, in all of them."""
+        if self.size > 1:
+            values = values.clone()
+            dist.all_reduce(values)
+            values = values / self.size
+        return values
+
+    def agree(self, flag: bool) -> bool:
+        """Whether any process says so, in all of them."""
+        if self.size == 1:
+            return flag
+        votes = torch.tensor([float(flag)], device=self.device)
+        dist.all_reduce(votes, op=dist.ReduceOp.MAX)
+        return bool(votes.item())
+
+    def from_first(self, value: float) -> float:
+        """The first process's number, in all of them."""
+        if self.size == 1:
+            return value
+        shared = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.broadcast(shared, src=0)
+        return float(shared.item())
+
+    def wait(self) -> None:
+        """Until all processes are here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+def _check_device(device: str) -> None:
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not available.get(device, False):
+        usable = ", ".join(name for name, usable in available.items() if usable)
+        raise RunError(f"device {device!r} is not there; this machine and build of torch offer: {usable}")

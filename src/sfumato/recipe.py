@@ -1,0 +1,245 @@
+"""The recipe of a run: one YAML file, validated as one frozen tree.
+
+Every field has a default that trains, so ``inputs`` and ``targets`` are all a newcomer gives. Unknown keys raise with
+the nearest name and the line; the resolved recipe is written to the run folder and into the model file.
+"""
+
+import difflib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sfumato.errors import RecipeError
+
+__all__ = ["DataRecipe", "ModelRecipe", "Recipe", "SampleRecipe", "TrainRecipe", "dump", "load", "parse", "schema"]
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+
+
+class DataRecipe(_Section):
+    """Where image pairs come from and how they become patches."""
+
+    inputs: str | None = None
+    """Folder or file of conditions, what was measured."""
+    targets: str | None = None
+    """Folder or file of targets, what is sought, with the same names as the inputs."""
+    manifest: str | None = None
+    """CSV with the columns `input`, `target` and, if wanted, `split` (`train`, `validation` or `test`)."""
+    store: str | None = None
+    """Packed store made by `sfumato pack`, in place of the above."""
+    input_axes: str | None = None
+    """Axes of the inputs out of STCZYX, if the files do not say or say it wrong."""
+    target_axes: str | None = None
+    """Axes of the targets."""
+    validation_fraction: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the images, never of patches, kept for validation; at least one image if above 0."""
+    upsample: bool = False
+    """Bring smaller inputs to the targets' grid by interpolation."""
+    patch: Positive = 64
+    """Side of the square or cubic training patches, in target pixels."""
+    augment: bool = True
+    """Flip and rotate patches."""
+    normalize: Literal["quantile", "mean_std"] = "quantile"
+    """Bring the given quantiles to -1 and 1, or the mean to 0 and the standard deviation to 1, per channel."""
+    quantiles: tuple[float, float] = (0.001, 0.999)
+    """Quantiles for `normalize: quantile`, over the whole training set."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [name for name in ("manifest", "store") if getattr(self, name)]
+        if self.inputs or self.targets:
+            given.append("inputs and targets")
+            if not (self.inputs and self.targets):
+                raise ValueError("inputs and targets belong together: give both folders")
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} are given: images come from one place, so keep one of them")
+        low, high = self.quantiles
+        if not 0 <= low < high <= 1:
+            raise ValueError(f"quantiles are {low} and {high}: give 0 <= low < high <= 1")
+        return self
+
+
+class ModelRecipe(_Section):
+    """The networks and what they predict."""
+
+    ndim: Literal[2, 3] = 2
+    """2 for images, 3 for volumes."""
+    network: Literal["unet", "sr3"] = "unet"
+    """The paper's U-Net, or the larger one for natural images."""
+    base: Positive = 32
+    """Filters of the noise network at full resolution; the paper has 64."""
+    rate_base: Positive = 16
+    """Filters of the rate network at full resolution; the paper has 32."""
+    num_scales: Positive = 5
+    """Resolutions of the networks."""
+    norm: Literal["channel", "instance"] = "channel"
+    """Normalisation inside the U-Net; `instance` is the paper's."""
+    schedule: Literal["learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine"] = "learned"
+    """How the variance schedule is made; the last three are fixed (CDDPM)."""
+    predicts: Literal["velocity", "noise"] = "velocity"
+    """What the network outputs; `noise` is the paper's."""
+    objective: Literal["velocity", "noise", "elbo"] | None = None
+    """Whose error training minimises; the same as `predicts` if not given."""
+    residual: bool = False
+    """Diffuse the difference between target and input."""
+    mean_network: bool = False
+    """Zero-mean diffusion: train a mean along and diffuse what it leaves."""
+    scale: float = Field(default=1.0, gt=0)
+    """Divides what is diffused."""
+    smoothness_weight: float = Field(default=1e-3, ge=0)
+    """The paper's alpha; without it the schedule collapses."""
+
+
+class TrainRecipe(_Section):
+    """The training loop."""
+
+    steps: Positive = 20_000
+    """Optimizer steps in all."""
+    batch_size: Positive = 8
+    """Patches per step, over all ranks and accumulation rounds."""
+    accumulate: Positive = 1
+    """Rounds into which each rank's part of a batch is cut to save memory."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    """Kind of optimizer."""
+    learning_rate: float = Field(default=3e-4, gt=0)
+    """Highest learning rate."""
+    weight_decay: float = Field(default=1e-4, ge=0)
+    """Decay of the weights, for adamw."""
+    warmup: int = Field(default=200, ge=0)
+    """Steps until the highest learning rate; it then falls to 0 along a cosine."""
+    clip_norm: float = Field(default=1.0, gt=0)
+    """Largest norm of the gradient."""
+    ema: float = Field(default=0.999, ge=0, lt=1)
+    """Decay of the exponential moving average of the weights."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """`bfloat16` runs the networks in autocast."""
+    compile: bool = False
+    """Compile the loss with torch.compile."""
+    seed: int = 0
+    """Everything random is a function of it."""
+    validate_every: Positive = 500
+    """Steps between validations."""
+    save_every: Positive = 500
+    """Steps between checkpoints."""
+    log_every: Positive = 10
+    """Steps between lines of the metrics log."""
+
+
+class SampleRecipe(_Section):
+    """Sampling in validation panels, and the default of restoration."""
+
+    steps: Positive = 32
+    """Network calls per draw."""
+    solver: Literal["2m", "first_order", "algorithm2"] = "2m"
+    """How a step is made."""
+    eta: float = Field(default=0.0, ge=0, le=1)
+    """Noise added on the way."""
+    samples: Positive = 8
+    """Draws per image in validation panels."""
+
+
+class Recipe(_Section):
+    """All that a run depends on."""
+
+    name: str = "run"
+    """Free text, for people."""
+    problem: str = "pairs"
+    """What turns files into pairs; `pairs` takes them as they are."""
+    forward: dict[str, float] = Field(default_factory=dict)
+    """Parameters of the problem's forward model, by name with units, such as `pixel_um`."""
+    data: DataRecipe = Field(default_factory=DataRecipe)
+    """Where pairs come from."""
+    model: ModelRecipe = Field(default_factory=ModelRecipe)
+    """The networks."""
+    train: TrainRecipe = Field(default_factory=TrainRecipe)
+    """The loop."""
+    sample: SampleRecipe = Field(default_factory=SampleRecipe)
+    """Sampling."""
+
+
+def load(path: str | Path) -> Recipe:
+    """Read and validate a recipe file."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"cannot read the recipe {path}: {error}; give the path of a YAML text file") from error
+    return parse(text, source=str(path))
+
+
+def parse(text: str, *, source: str = "recipe") -> Recipe:
+    """Validate a recipe given as YAML text.
+
+    Example:
+        >>> parse("train: {steps: 10}").train.steps
+        10
+    """
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"{source} is not YAML: {error}; check indentation and quotes at that place") from error
+    except RecursionError as error:
+        raise RecipeError(f"{source} is nested too deeply to be a recipe; flatten it") from error
+    if values is None:
+        return Recipe()
+    if not isinstance(values, dict):
+        raise RecipeError(f"{source} holds a {type(values).__name__}, expected keys such as `data:` and `train:`")
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        lines = [_explain(details, node, source) for details in error.errors()]
+        raise RecipeError("\n".join(lines)) from None
+
+
+def dump(recipe: Recipe) -> str:
+    """The resolved recipe, every default written out, as YAML text that :func:`parse` reads back."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
+
+
+def schema() -> str:
+    """The JSON schema of a recipe, for editors."""
+    return json.dumps(Recipe.model_json_schema(), indent=2)
+
+
+def _explain(details: Any, node: yaml.Node | None, source: str) -> str:
+    """One validation error in words: where, what was got, what to do."""
+    place = [part for part in details["loc"] if not isinstance(part, int)]
+    name, line = ".".join(map(str, place)) or "the recipe", _line(node, place)
+    where = f"{source}, line {line}" if line else source
+    if details["type"] == "extra_forbidden":
+        known = list(_section(place[:-1]).model_fields)
+        near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys here: {', '.join(known)}"
+        return f"{where}: no such key as {name!r}; {hint}"
+    message = details["msg"].removeprefix("Value error, ")
+    return f"{where}: {name} is {details['input']!r}; {message[0].lower()}{message[1:]}"
+
+
+def _section(place: list[Any]) -> type[BaseModel]:
+    """The part of the tree that a path of keys leads to."""
+    section: type[BaseModel] = Recipe
+    for key in place:
+        annotation = section.model_fields[key].annotation
+        assert isinstance(annotation, type)
+        section = annotation
+    return section
+
+
+def _line(node: yaml.Node | None, place: list[Any]) -> int | None:
+    """The line, from 1, of the key that a path leads to, or of its nearest parent that is in the text."""
+    line = None
+    for key in place:
+        if not isinstance(node, yaml.MappingNode):
+            break
+        found = [(k, v) for k, v in node.value if k.value == str(key)]
+        if not found:
+            break
+        line, node = found[0][0].start_mark.line + 1, found[0][1]
+    return line

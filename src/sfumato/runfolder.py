@@ -1,0 +1,86 @@
+"""The folder of a run: its recipe, its metrics, its checkpoints, its panels and its model.
+
+::
+
+    run/
+      recipe.yaml           the resolved recipe
+      statistics.json       normalisation and fingerprint of the training set
+      metrics.jsonl         one line per logged step
+      checkpoints/          the last two training states
+      panels/               restored validation images
+      model.safetensors     the best weights on validation, all that restoring needs
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sfumato import recipe as recipes
+from sfumato.errors import RunError
+from sfumato.recipe import Recipe
+
+__all__ = ["RunFolder"]
+
+
+class RunFolder:
+    """Paths and small files of one run.
+
+    Args:
+        path: Where the run is or will be.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.recipe_file = self.path / "recipe.yaml"
+        self.statistics_file = self.path / "statistics.json"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.panels = self.path / "panels"
+        self.model_file = self.path / "model.safetensors"
+
+    def recipe(self) -> Recipe | None:
+        """The recipe of the run that is here, if any."""
+        return recipes.load(self.recipe_file) if self.recipe_file.exists() else None
+
+    def start(self, recipe: Recipe) -> None:
+        """Lay out the folder of a new run."""
+        try:
+            for folder in (self.path, self.checkpoints, self.panels):
+                folder.mkdir(parents=True, exist_ok=True)
+            temporary = self.recipe_file.with_suffix(".tmp")
+            temporary.write_text(recipes.dump(recipe), encoding="utf-8")
+            temporary.replace(self.recipe_file)
+        except OSError as error:
+            raise RunError(
+                f"cannot write to the run folder {self.path}: {error.strerror or error}; "
+                "choose a folder that you may write to, with --out"
+            ) from error
+
+    def log(self, **values: Any) -> None:
+        """Append one line to the metrics."""
+        with self.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(values) + "\n")
+
+    def metrics(self) -> Iterator[dict[str, Any]]:
+        """The logged lines; one cut off by a kill is left out."""
+        if self.metrics_file.exists():
+            for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
+                try:
+                    yield json.loads(line)
+                except json.JSONDecodeError:
+                    return
+
+    def rewind(self, step: int) -> None:
+        """Forget what was logged after a step, so that no step is logged twice when the run goes on from it."""
+        kept = [values for values in self.metrics() if values["step"] <= step]
+        temporary = self.metrics_file.with_suffix(".tmp")
+        temporary.write_text("".join(json.dumps(values) + "\n" for values in kept), encoding="utf-8")
+        temporary.replace(self.metrics_file)
+
+    def settle(self) -> None:
+        """Make what was logged durable, before a checkpoint that presumes it."""
+        if self.metrics_file.exists():
+            with self.metrics_file.open("rb") as file:
+                os.fsync(file.fileno())

@@ -1,0 +1,332 @@
+"""The training loop: the same for one process and for many, resumable to the bit from any checkpoint.
+
+Every draw is a pure function of (seed, step, position in the global batch), so the state of a run is its step, weights,
+moving average and optimizer moments, and nothing else.
+"""
+
+import contextlib
+import math
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.assembly import build_model
+from sfumato.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
+from sfumato.data.batches import Batch, PatchBatches, prefetch
+from sfumato.data.order import Order
+from sfumato.errors import RunError
+from sfumato.losses import Losses
+from sfumato.model_file import ModelInfo, load, save_model
+from sfumato.noise import NoiseField
+from sfumato.preparation import Prepared, prepare
+from sfumato.progress import Bar
+from sfumato.ranks import Ranks
+from sfumato.recipe import Recipe, TrainRecipe, dump
+from sfumato.runfolder import RunFolder
+from sfumato.validation import Validation
+
+__all__ = ["Trainer", "learning_rate", "train"]
+
+_TIMED_STEPS = 5
+
+
+def train(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    device: str = "cpu",
+    minutes: float | None = None,
+    start_from: str | Path | None = None,
+    quiet: bool = False,
+) -> RunFolder:
+    """Train as the recipe says, or go on with the run that is already in ``out``.
+
+    Args:
+        recipe: All that the run depends on.
+        out: Run folder. If it holds a run of the same recipe, that run goes on; of another one, it is refused.
+        device: ``cpu``, ``cuda`` or ``mps``.
+        minutes: Time a few steps and fix ``train.steps`` to what fits.
+        start_from: A model file whose weights to start from.
+        quiet: No progress on the terminal.
+
+    Returns:
+        The run folder; its ``model_file`` is the trained model.
+
+    Raises:
+        RunError: If the folder holds another run or cannot be written, or the loss is not finite.
+        KeyboardInterrupt: After Ctrl-C or SIGTERM, when the state has been saved.
+    """
+    ranks, folder = Ranks.join(device), RunFolder(out)
+    try:
+        recipe = _same_run(folder, recipe, minutes)
+        data = prepare(recipe, folder if folder.recipe_file.exists() else None)
+        if minutes is not None and not folder.recipe_file.exists():
+            recipe = _with_steps(recipe, Trainer(recipe, folder, data, ranks).steps_in(minutes * 60))
+        if ranks.is_first and not folder.recipe_file.exists():
+            folder.start(recipe)
+            data.write(folder)
+        ranks.wait()
+        trainer = Trainer(recipe, folder, data, ranks, start_from=start_from)
+        trainer.run(quiet=quiet)
+    finally:
+        ranks.leave()
+    return folder
+
+
+def learning_rate(settings: TrainRecipe, step: int) -> float:
+    """Learning rate of a step, from 0: a linear rise, then half a cosine down to 0 at the end."""
+    if step < settings.warmup:
+        return settings.learning_rate * (step + 1) / settings.warmup
+    done = (step - settings.warmup) / max(settings.steps - settings.warmup, 1)
+    return settings.learning_rate * (1 + math.cos(math.pi * min(done, 1))) / 2
+
+
+class Trainer:
+    """A run in memory.
+
+    Args:
+        recipe: Of the run.
+        folder: Where it is saved.
+        data: Samples and their statistics.
+        ranks: This process among the others.
+        start_from: A model file whose weights to start from.
+    """
+
+    def __init__(
+        self, recipe: Recipe, folder: RunFolder, data: Prepared, ranks: Ranks, *, start_from: str | Path | None = None
+    ) -> None:
+        self.recipe, self.folder, self.data, self.ranks = recipe, folder, data, ranks
+        settings = recipe.train
+        channels = (data.train.condition_channels, data.train.target_channels)
+        self.model, self.average = (build_model(recipe.model, *channels, seed=settings.seed) for _ in range(2))
+        if start_from is not None:
+            self._start_from(start_from)
+        self.model.to(ranks.device)
+        self.average.to(ranks.device).eval()
+        self.parallel = ranks.wrap(self.model)
+        self.loss = torch.compile(self.parallel) if settings.compile else self.parallel
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.optimizer]
+        decay = settings.weight_decay if settings.optimizer == "adamw" else 0.0
+        self.optimizer = kind(self.model.parameters(), lr=settings.learning_rate, weight_decay=decay)
+        self.step, self.best = 0, None
+        self.positions = ranks.share(settings.batch_size)
+        self.batches = PatchBatches(
+            data.train,
+            Order(settings.seed, len(data.train), settings.batch_size),
+            patch=recipe.data.patch,
+            augment=recipe.data.augment,
+            condition=data.condition,
+            target=data.target,
+        )
+        has_validation = data.validation is not None and ranks.is_first
+        self.validation = (
+            Validation(data.validation, data.condition, data.target, recipe.data.patch)
+            if has_validation and data.validation is not None
+            else None
+        )
+
+    step: int
+    best: float | None
+
+    def run(self, *, quiet: bool = False) -> None:
+        """Train until the last step, saving on the way; resumes from the newest checkpoint."""
+        self._resume()
+        settings, last = self.recipe.train, self.recipe.train.steps
+        batches = prefetch(lambda step: self.batches(step, self.positions), range(self.step, last))
+        quiet = quiet or not self.ranks.is_first
+        with _StopSignals() as stop, Bar("training", last, done=self.step, quiet=quiet) as bar:
+            for batch in batches:
+                started = time.perf_counter()
+                values = self.advance(batch)
+                if self.step % settings.log_every == 0 or self.step == last:
+                    self._log(values, time.perf_counter() - started, bar)
+                if self.step % settings.validate_every == 0 or self.step == last:
+                    self._validate()
+                stopping = self.ranks.agree(stop.requested)
+                if self.step % settings.save_every == 0 or self.step == last or stopping:
+                    self.save()
+                if stopping:
+                    raise KeyboardInterrupt(f"stopped at step {self.step}; the same command goes on from there")
+
+    def advance(self, batch: Batch) -> dict[str, float]:
+        """One optimizer step on this process's part of a global batch; returns the step's values over all of it."""
+        settings, device = self.recipe.train, self.ranks.device
+        rate = learning_rate(settings, self.step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        terms = torch.zeros(len(Losses._fields), device=device)
+        for part, is_last in self._rounds(batch):
+            with self._autocast(), contextlib.nullcontext() if is_last else self._no_sync():
+                losses = self.loss(*(tensor.to(device) for tensor in part))
+                (losses.total / settings.accumulate).backward()
+            terms += torch.stack([*losses]).detach() / settings.accumulate
+        terms = self.ranks.mean(terms)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
+        if not bool(terms.isfinite().all() and norm.isfinite()):
+            self._stop_at_non_finite(batch, terms)
+        self.optimizer.step()
+        self.step += 1
+        self._follow()
+        named = dict(zip(Losses._fields, terms.tolist(), strict=True))
+        return {"loss": sum(named.values()), **named, "gradient_norm": float(norm), "learning_rate": rate}
+
+    def save(self) -> None:
+        """Write a checkpoint; without validation images also the model."""
+        if not self.ranks.is_first:
+            return
+        self.folder.settle()
+        if self.data.validation is None:
+            self._save_model(None)
+        state = TrainingState(
+            step=self.step,
+            best=self.best,
+            model=dict(self.model.state_dict()),
+            ema=dict(self.average.state_dict()),
+            optimizer=optimizer_tensors(self.optimizer, self.model),
+        )
+        save_state(self.folder.checkpoints, state, recipe_text=dump(self.recipe))
+
+    def steps_in(self, seconds: float) -> int:
+        """How many steps fit into a time, by timing a few on this untrained model (which is then thrown away)."""
+        self.advance(self.batches(0, self.positions))
+        started = time.perf_counter()
+        for step in range(1, 1 + _TIMED_STEPS):
+            self.advance(self.batches(step, self.positions))
+        per_step = (time.perf_counter() - started) / _TIMED_STEPS
+        started = time.perf_counter()
+        if self.validation is not None:
+            self.validation.loss(self.average, self.ranks.device)
+        per_step += 2 * (time.perf_counter() - started) / self.recipe.train.validate_every
+        return max(1, int(self.ranks.from_first(seconds / per_step)))
+
+    def _rounds(self, batch: Batch) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor, Tensor], bool]]:
+        """The batch in as many parts as gradients are accumulated over, with its noise."""
+        shape = torch.Size([1, *batch.target.shape])
+        eps = NoiseField(self.recipe.train.seed, sample=self.step, image=self.positions.start)(0, shape)[0]
+        number = self.recipe.train.accumulate
+        size = len(batch.t) // number
+        if size * number != len(batch.t):
+            raise RunError(
+                f"train.accumulate is {number}, but each process has {len(batch.t)} patches per step; "
+                "choose a number that divides them"
+            )
+        for round_ in range(number):
+            cut = slice(round_ * size, (round_ + 1) * size)
+            yield (batch.condition[cut], batch.target[cut], batch.t[cut], eps[cut]), round_ == number - 1
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self.recipe.train.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
+
+    def _no_sync(self) -> contextlib.AbstractContextManager[Any]:
+        if isinstance(self.parallel, nn.parallel.DistributedDataParallel):
+            return self.parallel.no_sync()
+        return contextlib.nullcontext()
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Move the average towards the weights; in the first steps faster, so that it forgets its start."""
+        decay = min(self.recipe.train.ema, self.step / (self.step + 10))
+        torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
+
+    def _resume(self) -> None:
+        state = load_state(self.folder.checkpoints, self.model, self.optimizer)
+        if state is not None:
+            self.model.load_state_dict(state.model)
+            self.average.load_state_dict(state.ema)
+            restore_optimizer(self.optimizer, self.model, state.optimizer)
+            self.step, self.best = state.step, state.best
+        self.ranks.wait()
+        if self.ranks.is_first:
+            self.folder.rewind(self.step)
+
+    def _start_from(self, path: str | Path) -> None:
+        loaded = load(path)
+        for model in (self.model, self.average):
+            try:
+                model.load_state_dict(loaded.model.state_dict())
+            except RuntimeError as error:
+                raise RunError(
+                    f"{path} does not fit the recipe's networks: {error}; use its own recipe's `model` section"
+                ) from error
+
+    def _log(self, values: dict[str, float], seconds: float, bar: Bar) -> None:
+        if not self.ranks.is_first:
+            return
+        pace = self.recipe.train.batch_size / seconds
+        self.folder.log(step=self.step, **values, seconds=seconds)
+        shown = "  ".join(f"{name} {values[name]:.4f}" for name in ("loss", "diffusion", "smoothness"))
+        bar.show(self.step, f"{shown}  {pace:.0f} patches/s")
+
+    def _validate(self) -> None:
+        if self.validation is None:
+            return
+        value = self.validation.loss(self.average, self.ranks.device)
+        self.folder.log(step=self.step, validation=value)
+        if self.best is None or value < self.best:
+            self.best = value
+            self._save_model(value)
+        panel = self.folder.panels / f"step-{self.step:08d}.png"
+        self.validation.draw(self.average, self.ranks.device, self.recipe.sample, panel)
+
+    def _save_model(self, value: float | None) -> None:
+        info = ModelInfo(
+            recipe=self.recipe,
+            condition_channels=self.data.train.condition_channels,
+            target_channels=self.data.train.target_channels,
+            condition=self.data.condition,
+            target=self.data.target,
+            audit=self.data.audit,
+            provenance={"step": self.step, "validation": value},
+        )
+        save_model(self.folder.model_file, self.average.state_dict(), info)
+
+    def _stop_at_non_finite(self, batch: Batch, terms: Tensor) -> None:
+        self.save()
+        bad = [name for name, value in zip(Losses._fields, terms.tolist(), strict=True) if not math.isfinite(value)]
+        raise RunError(
+            f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {', '.join(batch.names)}; "
+            "the state before it is saved: look at these images, or lower train.learning_rate"
+        )
+
+
+class _StopSignals:
+    """Turns Ctrl-C and SIGTERM into a request that the loop sees after its step."""
+
+    requested = False
+
+    def __enter__(self) -> "_StopSignals":
+        self._before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+
+
+def _with_steps(recipe: Recipe, steps: int) -> Recipe:
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"steps": steps})})
+
+
+def _same_run(folder: RunFolder, recipe: Recipe, minutes: float | None) -> Recipe:
+    """The recipe to train with: the folder's own, if it holds a run of the same recipe."""
+    held = folder.recipe()
+    if held is None:
+        return recipe
+    if held != (_with_steps(recipe, held.train.steps) if minutes is not None else recipe):
+        raise RunError(
+            f"{folder.path} holds a run of another recipe (its recipe.yaml differs from what was asked for); "
+            "choose another --out, or give that recipe to go on with it"
+        )
+    return held

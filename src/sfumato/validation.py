@@ -1,0 +1,89 @@
+"""Validation with fixed noise and fixed times, and a panel of restored validation images."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.data.frames import PairSource
+from sfumato.data.normalize import Normalization
+from sfumato.model import CVDM
+from sfumato.noise import NoiseField
+from sfumato.panels import draw_panel
+from sfumato.posterior import Posterior
+from sfumato.recipe import SampleRecipe
+from sfumato.sampling import sample
+
+__all__ = ["Validation"]
+
+_NUM_IMAGES, _NUM_TIMES, _NUM_SHOWN, _SIDE = 16, 8, 3, 128
+_SEED = 20_240_507
+"""The same noise in every validation of every run."""
+
+
+class Validation:
+    """A fixed set of central crops of validation images.
+
+    Args:
+        source: Validation samples.
+        condition: Normalisation of conditions.
+        target: Normalisation of targets.
+        patch: Side of training patches; crops are at least that and at most 128 pixels.
+    """
+
+    def __init__(self, source: PairSource, condition: Normalization, target: Normalization, patch: int) -> None:
+        number = min(len(source), _NUM_IMAGES)
+        chosen = [int(index) for index in np.linspace(0, len(source) - 1, number)]
+        sizes = np.array([source.spatial(sample) for sample in chosen])
+        self._size = np.minimum(sizes.min(axis=0), max(patch, min(_SIDE, 2 * patch))).tolist()
+        crops = [
+            source.read(index, ((size - self._size) // 2).tolist(), self._size)
+            for index, size in zip(chosen, sizes, strict=True)
+        ]
+        sides = [torch.stack([torch.from_numpy(c[i].astype(np.float32)) for c in crops]) for i in (0, 1)]
+        self._condition_normalization, self._target_normalization = condition, target
+        self.condition, self.target = condition.apply(sides[0]), target.apply(sides[1])
+        self.names = [source.name(index) for index in chosen]
+
+    @torch.no_grad()
+    def loss(self, model: CVDM, device: torch.device) -> float:
+        """Diffusion and prior terms, averaged over images and over times spread evenly in (0, 1)."""
+        total = 0.0
+        for number in range(len(self.condition)):
+            repeated = (
+                side[number : number + 1].expand(_NUM_TIMES, *side.shape[1:]) for side in (self.condition, self.target)
+            )
+            condition, target = (side.to(device) for side in repeated)
+            t = (torch.arange(_NUM_TIMES, device=device) + 0.5) / _NUM_TIMES
+            eps = NoiseField(_SEED, sample=number)(0, torch.Size([1, *target.shape]), device=device)[0]
+            losses = model.loss(condition, target, t, eps)
+            total += float(losses.diffusion + losses.prior)
+        return total / len(self.condition)
+
+    def draw(self, model: CVDM, device: torch.device, settings: SampleRecipe, path: Path) -> None:
+        """Restore the first few crops and draw them beside the truth, in the data's units."""
+        condition = self.condition[:_NUM_SHOWN].to(device)
+        draws = sample(
+            model,
+            condition,
+            num_samples=max(settings.samples, 2),
+            num_steps=settings.steps,
+            solver=settings.solver,
+            eta=settings.eta,
+            seed=_SEED,
+        )
+        posterior = Posterior(len(draws)).add(draws.cpu())
+        pictures = (
+            self._condition_normalization.invert(self.condition[:_NUM_SHOWN]),
+            self._target_normalization.invert(posterior.mean),
+            self._target_normalization.invert_spread(posterior.std),
+            self._target_normalization.invert(self.target[:_NUM_SHOWN]),
+        )
+        draw_panel(path, *(_flat(picture) for picture in pictures))
+
+
+def _flat(images: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """First channel, middle plane: (M, C, *spatial) to (M, H, W)."""
+    first = images[:, 0]
+    return (first[:, first.shape[1] // 2] if first.ndim == 4 else first).numpy()

@@ -1,0 +1,131 @@
+"""From recipe to model: every choice builds, seeds alone decide the weights, and size is known before building."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+
+from sfumato.assembly import build_model, least_weights
+from sfumato.errors import RecipeError
+from sfumato.nn import SR3UNet, UNet
+from sfumato.recipe import ModelRecipe
+from sfumato.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
+
+SMALL: dict[str, Any] = {"base": 4, "rate_base": 2, "num_scales": 2}
+SCHEDULES = {
+    "learned": LearnedSchedule,
+    "paper": PaperSchedule,
+    "global": GlobalSchedule,
+    "linear_biosr": LinearSchedule,
+    "linear_qpi": LinearSchedule,
+    "cosine": CosineSchedule,
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("mean_network", [False, True])
+def test_every_schedule_builds_and_gives_a_loss(schedule: str, mean_network: bool) -> None:
+    recipe = ModelRecipe.model_validate({**SMALL, "schedule": schedule, "mean_network": mean_network})
+    model = build_model(recipe, 2, 3, seed=0)
+    assert type(model.schedule) is SCHEDULES[schedule]
+    generator = torch.Generator().manual_seed(0)
+    condition = torch.randn(2, 2, 12, 12, generator=generator)
+    target, eps = torch.randn(2, 2, 3, 12, 12, generator=generator)
+    losses = model.loss(condition, target, torch.tensor([0.3, 0.7]), eps)
+    assert losses.total.isfinite()
+    assert (losses.mean > 0) == mean_network
+
+
+def test_the_recipe_reaches_the_model() -> None:
+    recipe = ModelRecipe(
+        **SMALL, predicts="noise", objective="elbo", scale=0.5, smoothness_weight=0.25, norm="instance", residual=True
+    )
+    model = build_model(recipe, 1, 1)
+    assert (model.predicts, model.objective, model.scale) == ("noise", "elbo", 0.5)
+    assert (model.smoothness_weight, model.residual) == (0.25, True)
+    assert isinstance(model.network, UNet)
+    assert "GroupNorm" in str(model.network)
+    linear = build_model(ModelRecipe(**SMALL, schedule="linear_qpi"), 1, 1).schedule(torch.zeros(1, 1, 2, 2))
+    assert linear.rate.unique().item() == pytest.approx(400 * 0.01005)
+
+
+@pytest.mark.parametrize("kind", ["unet", "sr3"])
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_networks_of_both_kinds_in_both_dimensions(kind: str, ndim: int) -> None:
+    recipe = ModelRecipe.model_validate({**SMALL, "network": kind, "ndim": ndim})
+    model = build_model(recipe, 1, 1)
+    assert isinstance(model.network, UNet if kind == "unet" else SR3UNet)
+    condition, target, eps = torch.zeros(3, 1, 1, *[8] * ndim)
+    assert model.loss(condition, target, torch.tensor([0.5]), eps).total.isfinite()
+
+
+def test_sr3_keeps_its_published_multipliers_at_five_scales() -> None:
+    with torch.device("meta"):
+        model = build_model(ModelRecipe(network="sr3", base=64), 3, 3)
+        assert isinstance(model.network, SR3UNet)
+        ours = {name: weight.shape for name, weight in model.network.state_dict().items()}
+        published = {name: weight.shape for name, weight in SR3UNet(9, 3).state_dict().items()}
+    assert ours == published
+
+
+def test_weights_depend_on_the_seed_and_on_nothing_else() -> None:
+    recipe = ModelRecipe(**SMALL)
+    first = build_model(recipe, 1, 1, seed=3).state_dict()
+    before = torch.get_rng_state()
+    torch.rand(7)
+    torch.set_default_dtype(torch.float64)
+    try:
+        again = build_model(recipe, 1, 1, seed=3).state_dict()
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_rng_state(before)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    other = build_model(recipe, 1, 1, seed=4).state_dict()
+    assert not torch.equal(first["network.down.0.conv1.weight"], other["network.down.0.conv1.weight"])
+
+
+def test_building_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    build_model(ModelRecipe(**SMALL), 1, 1, seed=3)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("kind", ["unet", "sr3"])
+@pytest.mark.parametrize("schedule", ["learned", "paper", "global", "cosine"])
+def test_without_memory_it_has_the_same_names_and_shapes(kind: str, schedule: str) -> None:
+    recipe = ModelRecipe.model_validate({**SMALL, "network": kind, "schedule": schedule, "mean_network": True})
+    with torch.device("meta"):
+        outline = build_model(recipe, 2, 1).state_dict()
+    assert {tensor.device.type for tensor in outline.values()} == {"meta"}
+    real = build_model(recipe, 2, 1).state_dict()
+    assert [(name, t.shape, t.dtype) for name, t in outline.items()] == [(n, t.shape, t.dtype) for n, t in real.items()]
+
+
+def test_the_bound_on_weights_is_a_bound_and_not_far_off() -> None:
+    choices = itertools.product(["unet", "sr3"], ["learned", "cosine"], [1, 4], [2, 3], [False, True], [1, 7])
+    for kind, schedule, scales, ndim, mean_network, channels in choices:
+        values = {"network": kind, "schedule": schedule, "num_scales": scales, "ndim": ndim}
+        recipe = ModelRecipe.model_validate({**values, "mean_network": mean_network, "base": 8, "rate_base": 4})
+        with torch.device("meta"):
+            number = sum(p.numel() for p in build_model(recipe, channels, 2).parameters())
+        assert number / 100 < least_weights(recipe, channels, 2) <= number, recipe
+
+
+@pytest.mark.parametrize(
+    ("values", "channels", "words"),
+    [
+        ({"num_scales": 11}, (1, 1), "num_scales is 11; give at most 10"),
+        ({"num_scales": 10**9}, (1, 1), "num_scales is 1000000000; give at most 10"),
+        ({"residual": True}, (2, 1), "as many condition channels as target channels, got 2 and 1"),
+        ({"residual": True, "mean_network": True}, (1, 1), "keep one"),
+        ({"base": 10**9}, (1, 1), "base 1000000000.*choose smaller ones"),
+        ({"rate_base": 10**30}, (1, 1), "cannot be made.*choose smaller ones"),
+        ({}, (0, 1), "0 channels and the target 1; give at least 1"),
+    ],
+)
+def test_impossible_models(values: dict[str, object], channels: tuple[int, int], words: str) -> None:
+    recipe = ModelRecipe.model_validate({**SMALL, **values})
+    with torch.device("meta"), pytest.raises(RecipeError, match=words):
+        build_model(recipe, *channels)

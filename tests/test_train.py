@@ -1,0 +1,181 @@
+"""Runs: the same seed gives the same run to the bit, whether it is interrupted, killed or shared between ranks."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from pair_folders import TINY, make_pairs
+from sfumato.errors import RunError, SfumatoError
+from sfumato.recipe import Recipe, parse
+from sfumato.runfolder import RunFolder
+from sfumato.train import learning_rate, train
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def recipe(folders: tuple[str, str], **settings: object) -> Recipe:
+    """A tiny recipe; keyword ``train_steps`` stands for ``train.steps``."""
+    values: dict[str, Any] = {"data": {"inputs": folders[0], "targets": folders[1]}}
+    tiny = dict(setting.split("=") for setting in TINY)
+    replaced = {name.replace("_", ".", 1): value for name, value in settings.items()}
+    for key, value in {**tiny, **replaced}.items():
+        section, field = key.split(".")
+        values.setdefault(section, {})[field] = value
+    return parse(json.dumps(values))
+
+
+def command(folders: tuple[str, str], out: Path, *settings: str) -> list[str]:
+    options = [option for setting in (*TINY, *settings) for option in ("--set", setting)]
+    return ["-m", "sfumato", "train", "--inputs", folders[0], "--targets", folders[1], "--out", str(out), *options]
+
+
+def finish(arguments: list[str]) -> None:
+    subprocess.run(arguments, check=True, env=ENVIRONMENT, timeout=300)
+
+
+def same_run(a: Path, b: Path) -> None:
+    """The last states and the logs of two runs agree to the bit, seconds aside."""
+    states = [sorted((run / "checkpoints").glob("*.safetensors"))[-1] for run in (a, b)]
+    assert states[0].name == states[1].name
+    tensors = [load_file(state) for state in states]
+    assert tensors[0].keys() == tensors[1].keys()
+    for name, tensor in tensors[0].items():
+        assert torch.equal(tensor, tensors[1][name]), name
+    logs = [[{k: v for k, v in line.items() if k != "seconds"} for line in RunFolder(run).metrics()] for run in (a, b)]
+    assert logs[0] == logs[1]
+    assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    return make_pairs(tmp_path_factory.mktemp("pairs"))
+
+
+def test_a_run_leaves_everything_behind(folders: tuple[str, str], tmp_path: Path) -> None:
+    run = train(
+        recipe(folders, train_steps=6, train_validate_every=3, train_save_every=2), tmp_path / "run", quiet=True
+    )
+    assert run.model_file.is_file()
+    assert len(list(run.checkpoints.iterdir())) == 2
+    assert [line["step"] for line in run.metrics() if "loss" in line] == [1, 2, 3, 4, 5, 6]
+    assert [line["step"] for line in run.metrics() if "validation" in line] == [3, 6]
+    assert len(list(run.panels.glob("*.png"))) == 2
+    assert run.recipe() == recipe(folders, train_steps=6, train_validate_every=3, train_save_every=2)
+
+
+def test_killed_at_random_instants_it_ends_the_same(folders: tuple[str, str], tmp_path: Path) -> None:
+    """SIGKILL, twelve times, at instants spread over start, steps, validation and checkpoint writes."""
+    settings = ("train.steps=250", "train.validate_every=40", "train.save_every=2")
+    smooth, killed = tmp_path / "smooth", tmp_path / "killed"
+    finish([sys.executable, *command(folders, smooth, *settings)])
+    generator, kills = random.Random(0), 0
+    while kills < 12:
+        process = subprocess.Popen([sys.executable, *command(folders, killed, *settings)], env=ENVIRONMENT)
+        started = time.monotonic()
+        while not (killed / "metrics.jsonl").exists() and process.poll() is None and time.monotonic() - started < 30:
+            time.sleep(0.02)
+        time.sleep(generator.uniform(0, 0.8))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    finish([sys.executable, *command(folders, killed, *settings)])
+    same_run(smooth, killed)
+    steps = [line["step"] for line in RunFolder(killed).metrics() if "loss" in line]
+    assert steps == list(range(1, 251))
+
+
+def test_sigterm_saves_and_the_same_command_goes_on(folders: tuple[str, str], tmp_path: Path) -> None:
+    settings = ("train.steps=400", "train.validate_every=400", "train.save_every=400")
+    process = subprocess.Popen(
+        [sys.executable, *command(folders, tmp_path / "run", *settings)],
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    run = RunFolder(tmp_path / "run")
+    while not any(line["step"] >= 3 for line in run.metrics()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in errors
+    saved = sorted(run.checkpoints.glob("*.safetensors"))
+    assert len(saved) == 1
+    assert f"step {int(saved[0].stem.split('-')[1])}" in errors
+
+
+def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], tmp_path: Path) -> None:
+    settings = ("train.steps=50", "train.validate_every=50", "train.save_every=50")
+    subprocess.run(
+        [sys.executable, *command(folders, tmp_path / "one", *settings)], check=True, env=ENVIRONMENT, timeout=120
+    )
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    subprocess.run(
+        [*launcher, *command(folders, tmp_path / "two", *settings)], check=True, env=ENVIRONMENT, timeout=120
+    )
+    one, two = (
+        [line["loss"] for line in RunFolder(tmp_path / run).metrics() if "loss" in line] for run in ("one", "two")
+    )
+    assert len(one) == len(two) == 50
+    for step, (a, b) in enumerate(zip(one, two, strict=True), start=1):
+        assert b == pytest.approx(a, rel=1e-5 if step <= 10 else 1e-3), step
+
+
+def test_another_recipe_in_the_same_folder_is_refused(folders: tuple[str, str], tmp_path: Path) -> None:
+    train(recipe(folders, train_steps=1), tmp_path / "run", quiet=True)
+    with pytest.raises(RunError, match="choose another --out"):
+        train(recipe(folders, train_steps=2), tmp_path / "run", quiet=True)
+
+
+def test_learning_rate_rises_and_falls() -> None:
+    settings = parse("train: {steps: 100, warmup: 10, learning_rate: 1.0}").train
+    rates = [learning_rate(settings, step) for step in range(100)]
+    assert rates[0] == pytest.approx(0.1)
+    assert max(rates) == rates[9] == pytest.approx(1.0)
+    assert rates[55] == pytest.approx(0.5, abs=0.02)
+    assert rates[-1] < 1e-3
+
+
+def test_accumulation_changes_nothing_but_memory(folders: tuple[str, str], tmp_path: Path) -> None:
+    losses = []
+    for number in (1, 2):
+        run = train(recipe(folders, train_steps=5, train_accumulate=number), tmp_path / f"run{number}", quiet=True)
+        losses.append([line["loss"] for line in run.metrics() if "loss" in line])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    with pytest.raises(RunError, match="choose a number that divides"):
+        train(recipe(folders, train_steps=5, train_accumulate=3), tmp_path / "run3", quiet=True)
+
+
+def test_minutes_fix_the_number_of_steps(folders: tuple[str, str], tmp_path: Path) -> None:
+    asked = recipe(folders, train_steps=10**6, train_validate_every=1000)
+    run = train(asked, tmp_path / "run", minutes=0.05, quiet=True)
+    held = run.recipe()
+    assert held is not None
+    assert 1 <= held.train.steps < 10**4
+    assert max(line["step"] for line in run.metrics()) == held.train.steps
+    train(asked, tmp_path / "run", minutes=0.05, quiet=True)  # goes on, and finds nothing to do
+
+
+def test_volumes_train_too(tmp_path: Path) -> None:
+    folders = make_pairs(tmp_path, number=3, shape=(16, 20, 24))
+    run = train(recipe(folders, train_steps=2, model_ndim=3), tmp_path / "run", quiet=True)
+    assert run.model_file.is_file()
+
+
+def test_wrong_input_gives_typed_errors(folders: tuple[str, str], tmp_path: Path) -> None:
+    with pytest.raises(SfumatoError, match=r"set data\.patch"):
+        train(recipe(folders, data_patch=100), tmp_path / "a", quiet=True)
+    with pytest.raises(SfumatoError, match="does not exist"):
+        train(recipe((folders[0], "/nowhere/at/all")), tmp_path / "b", quiet=True)
+    with pytest.raises(SfumatoError, match="this machine and build of torch offer"):
+        train(recipe(folders), tmp_path / "c", device="tpu", quiet=True)
