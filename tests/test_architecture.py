@@ -42,6 +42,7 @@ LAYERS: dict[str, int] = {
     "preparation": 3,
     "validation": 3,
     "train": 3,
+    "doctor": 3,
     # 4, shells
     "cli": 4,
     "__main__": 4,

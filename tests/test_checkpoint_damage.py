@@ -160,6 +160,7 @@ def pickled(original: bytes) -> bytes:
         (with_header("[]"), "holds no named values"),
         (with_header("{"), "header cannot be used, 'Expecting"),
         (with_header("\udc80"), "header cannot be used, .*codec can't decode"),
+        (with_header(" " * 3 * 2**20), "header alone would take 3145728, with at most 2097152 allowed"),
         (with_header("[]" * (2**17 + 1)), "more than 131072 lists"),
         (with_header("{}"), r"not one of sfumato: its metadata are \[\]"),
         (with_header('{"__metadata__":{"format":"pt"}}'), r"not one of sfumato: its metadata are \['format'\]"),

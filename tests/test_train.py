@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -129,6 +130,31 @@ def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], tmp_path: Path
     assert len(one) == len(two) == 50
     for step, (a, b) in enumerate(zip(one, two, strict=True), start=1):
         assert b == pytest.approx(a, rel=1e-5 if step <= 10 else 1e-3), step
+
+
+def test_a_killed_rank_ends_the_job_and_it_resumes(folders: tuple[str, str], tmp_path: Path) -> None:
+    """One of two ranks gets SIGKILL: the launcher fails within seconds; two ranks go on to the bit, one goes on too."""
+    settings = ("train.steps=120", "train.validate_every=120", "train.save_every=10")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    finish([*launcher, *command(folders, tmp_path / "smooth", *settings)])
+    killed = RunFolder(tmp_path / "killed")
+    process = subprocess.Popen(
+        [*launcher, *command(folders, killed.path, *settings)], env=ENVIRONMENT, stderr=subprocess.DEVNULL
+    )
+    while not list(killed.checkpoints.glob("*.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+    assert process.wait(timeout=60) != 0
+    shutil.copytree(killed.path, tmp_path / "alone")
+    finish([*launcher, *command(folders, killed.path, *settings)])
+    same_run(tmp_path / "smooth", killed.path)
+    finish([sys.executable, *command(folders, tmp_path / "alone", *settings)])
+    losses = [
+        [line["loss"] for line in RunFolder(tmp_path / run).metrics() if "loss" in line] for run in ("smooth", "alone")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def test_another_recipe_in_the_same_folder_is_refused(folders: tuple[str, str], tmp_path: Path) -> None:

@@ -81,6 +81,15 @@ def train(
             typer.echo(f"trained: {folder.model_file}", err=True)
 
 
+@app.command()
+def doctor() -> None:
+    """Print versions, devices and speed, and what is missing for each extra."""
+    from sfumato.doctor import examine
+
+    for line in examine().lines():
+        typer.echo(line)
+
+
 def _recipe(path: Path | None, settings: list[str]) -> "Recipe":
     """The recipe of a file, or the default one, with single fields replaced."""
     import yaml

@@ -32,8 +32,6 @@ class DataRecipe(_Section):
     """Folder or file of targets, what is sought, with the same names as the inputs."""
     manifest: str | None = None
     """CSV with the columns `input`, `target` and, if wanted, `split` (`train`, `validation` or `test`)."""
-    store: str | None = None
-    """Packed store made by `sfumato pack`, in place of the above."""
     input_axes: str | None = None
     """Axes of the inputs out of STCZYX, if the files do not say or say it wrong."""
     target_axes: str | None = None
@@ -53,13 +51,10 @@ class DataRecipe(_Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        given = [name for name in ("manifest", "store") if getattr(self, name)]
-        if self.inputs or self.targets:
-            given.append("inputs and targets")
-            if not (self.inputs and self.targets):
-                raise ValueError("inputs and targets belong together: give both folders")
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are given: images come from one place, so keep one of them")
+        if bool(self.inputs) != bool(self.targets):
+            raise ValueError("inputs and targets belong together: give both folders")
+        if self.inputs and self.manifest:
+            raise ValueError("folders and a manifest are given: images come from one place, so keep one of them")
         low, high = self.quantiles
         if not 0 <= low < high <= 1:
             raise ValueError(f"quantiles are {low} and {high}: give 0 <= low < high <= 1")

@@ -258,7 +258,7 @@ def _header(specs: Mapping[str, Spec], text: str, check: str) -> bytes:
 
 def _write(file: BinaryIO, tensor: Tensor) -> int:
     """Write a tensor's bytes in blocks, so that Ctrl-C is heard, and return their CRC-32."""
-    data, crc = _bytes_of(tensor.detach().cpu().contiguous()), 0
+    data, crc = _bytes_of(tensor.detach().cpu()), 0
     for start in range(0, len(data), _BLOCK):
         block = data[start : start + _BLOCK]
         file.write(block)
@@ -267,7 +267,7 @@ def _write(file: BinaryIO, tensor: Tensor) -> int:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    """The memory of a contiguous tensor on the CPU."""
+    """The memory of a tensor on the CPU, or of a copy if it is not contiguous."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 

@@ -1,0 +1,78 @@
+"""Write docs/recipe.md and docs/recipe.schema.json from the recipe's own definition.
+
+python docs/make_recipe_reference.py
+"""
+
+from pathlib import Path
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from sfumato import recipe
+
+__all__ = ["reference"]
+
+DOCS = Path(__file__).parent
+
+HEAD = """# The recipe
+
+A run is one YAML file. Every field has a default; an unknown key is refused with the nearest name and its line. In an
+editor that knows JSON schemas, point it at `recipe.schema.json` beside this page for completion and checks. This page
+is generated from the code by `python docs/make_recipe_reference.py`.
+
+```yaml
+data:
+  inputs: low/
+  targets: high/
+train:
+  steps: 20000
+```
+"""
+
+
+def reference() -> str:
+    """The recipe's fields as a Markdown page."""
+    lines = [HEAD, *_table("recipe", recipe.Recipe, skip_sections=True)]
+    for name, field in recipe.Recipe.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            lines += _table(name, field.annotation)
+    return "\n".join(lines)
+
+
+def _table(name: str, section: type[BaseModel], *, skip_sections: bool = False) -> list[str]:
+    rows = [f"## `{name}`", "", section.__doc__ or "", "", "| field | type | default | meaning |", "|---|---|---|---|"]
+    for key, field in section.model_fields.items():
+        is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        if not (skip_sections and is_section):
+            rows.append(f"| `{key}` | {_type(section, key)} | `{_default(field)}` | {field.description} |")
+    return [*rows, ""]
+
+
+def _default(field: FieldInfo) -> object:
+    value = field.get_default(call_default_factory=True)
+    return str(value).lower() if value is None or isinstance(value, bool) else value
+
+
+def _type(section: type[BaseModel], key: str) -> str:
+    """The field's type as the schema says it, with its bounds."""
+    entry = section.model_json_schema()["properties"][key]
+    options = [option for option in entry.get("anyOf", [entry]) if option.get("type") != "null"]
+    words = []
+    for option in options:
+        if "enum" in option:
+            words.append(", ".join(f"`{value}`" for value in option["enum"]))
+        else:
+            limits = {
+                "exclusiveMinimum": "above",
+                "minimum": "at least",
+                "exclusiveMaximum": "below",
+                "maximum": "at most",
+            }
+            bounds = [f"{word} {option[name]:g}" for name, word in limits.items() if name in option]
+            words.append(" ".join([option.get("type", "any"), ", ".join(bounds)]).strip())
+    return " or ".join(words)
+
+
+if __name__ == "__main__":
+    (DOCS / "recipe.md").write_text(reference(), encoding="utf-8")
+    (DOCS / "recipe.schema.json").write_text(recipe.schema() + "\n", encoding="utf-8")
