@@ -271,7 +271,7 @@ class Trainer:
             return
         value = self.validation.loss(self.average, self.ranks.device)
         self.folder.log(step=self.step, validation=value)
-        if self.best is None or value < self.best:
+        if math.isfinite(value) and (self.best is None or value < self.best):
             self.best = value
             self._save_model(value)
         panel = self.folder.panels / f"step-{self.step:08d}.png"
