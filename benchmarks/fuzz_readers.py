@@ -194,8 +194,9 @@ def main() -> None:
                 if arguments.keep:
                     shutil.copytree(place, arguments.keep / str(number))
             shutil.rmtree(place)
+    typed = sum(outcome.is_typed_error for outcome in outcomes)
+    print(f"{len(outcomes)} damaged files, {typed} typed errors")
     bars.report("damaged files", len(outcomes), low=arguments.files)
-    bars.report("typed errors", sum(outcome.is_typed_error for outcome in outcomes))
     bars.report("anything else that escaped", sum(bool(outcome.escaped) for outcome in outcomes), high=0)
     bars.report("longest, seconds", max(outcome.seconds for outcome in outcomes), high=MOST_SECONDS)
     bars.report("highest memory of a file, bytes", max(outcome.peak_bytes for outcome in outcomes), high=MOST_BYTES)

@@ -73,7 +73,12 @@ def _tiffs(folder: Path) -> list[Sample]:
         "tiles": (plane, "YX", {"compression": "zlib", "tile": (16, 32)}),
         "big_endian": (stack, "ZYX", {"byteorder": ">", "rowsperstrip": 7, "compression": "zlib"}),
         "bigtiff": (stack, "ZYX", {"bigtiff": True, "compression": "zlib"}),
-        "rgb": (pattern(20, 30, 3, dtype=np.uint8), "YXC", {"photometric": "rgb", "rowsperstrip": 6}),
+        "tiles_plain": (plane, "YX", {"tile": (16, 32)}),
+        "rgb": (
+            pattern(20, 30, 3, dtype=np.uint8),
+            "YXC",
+            {"photometric": "rgb", "rowsperstrip": 6, "compression": "zlib"},
+        ),
         "planar": (
             pattern(3, 20, 30, dtype=np.float32),
             "CYX",

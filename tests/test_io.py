@@ -132,7 +132,17 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Sample]:
 
 
 SAMPLE_NAMES = [
-    *("block.tif", "strips.tif", "tiles.tif", "big_endian.tif", "bigtiff.tif", "rgb.tif", "planar.tif", "lzw.tif"),
+    *(
+        "block.tif",
+        "strips.tif",
+        "tiles.tif",
+        "tiles_plain.tif",
+        "big_endian.tif",
+        "bigtiff.tif",
+        "rgb.tif",
+        "planar.tif",
+        "lzw.tif",
+    ),
     *(
         "packbits.tif",
         "imagej.tif",
@@ -339,6 +349,14 @@ def test_only_the_chunks_of_a_region_are_opened(tmp_path: Path, monkeypatch: pyt
         image.read()
 
 
+def test_chunks_that_are_not_there_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zarr would take seconds to find them missing."""
+    zarr.create_array(tmp_path / "a.zarr", shape=(4096, 4096), dtype="uint8", chunks=(64, 64), fill_value=3)
+    image = open_image(tmp_path / "a.zarr")
+    monkeypatch.setattr(zarr.Array, "__getitem__", lambda *arguments: pytest.fail("Zarr was asked"))
+    assert image.read().min() == 3
+
+
 def test_the_budget_counts_what_decoding_takes(tmp_path: Path) -> None:
     """One row of a picture, a strip or a chunk costs as much as they do, and is refused before it is decoded."""
     pixels = np.zeros((2000, 2000), np.uint8)
@@ -445,6 +463,16 @@ def test_ome_tiff_names_its_planes(tmp_path: Path) -> None:
     image = open_image(tmp_path / "a.ome.tif")
     assert image.axes == "CZYX"
     np.testing.assert_array_equal(image.read(), pixels[::-1])
+
+
+def test_ome_tiff_sizes_without_unit_are_micrometers_and_seconds(tmp_path: Path) -> None:
+    sizes = {"PhysicalSizeX": 0.5, "PhysicalSizeY": 0.25, "PhysicalSizeYUnit": "nm", "TimeIncrement": 3}
+    tifffile.imwrite(tmp_path / "a.ome.tif", pattern(2, 8, 9), ome=True, metadata={"axes": "TYX", **sizes})
+    assert open_image(tmp_path / "a.ome.tif").pixel_size == {
+        "X": PixelSize(0.5, "micrometer"),
+        "Y": PixelSize(0.25, "nanometer"),
+        "T": PixelSize(3, "second"),
+    }
 
 
 def test_a_written_ome_tiff_is_read_alike_by_tifffile(tmp_path: Path) -> None:
@@ -589,6 +617,25 @@ def test_a_cmyk_jpeg_and_transparent_palettes_become_colours(tmp_path: Path) -> 
         rgba = np.asarray(decoded.convert("RGBA"))
     np.testing.assert_array_equal(open_image(tmp_path / "a.png").read(), rgba)
     assert set(np.unique(rgba[..., 3])) == {0, 255}
+
+
+def test_what_pillow_warns_of_is_left_out(tmp_path: Path) -> None:
+    """Animation and EXIF make no pixels; damaged ones make Pillow warn."""
+    grey = pattern(20, 30, dtype=np.uint8)
+    PillowImage.fromarray(grey).save(tmp_path / "a.png")
+    png = (tmp_path / "a.png").read_bytes()
+    (tmp_path / "a.png").write_bytes(png[:33] + 2 * raster._chunk(b"acTL", struct.pack(">II", 2, 0)) + png[33:])
+    PillowImage.fromarray(grey).save(tmp_path / "a.jpg")
+    jpeg = (tmp_path / "a.jpg").read_bytes()
+    exif = b"Exif\0\0II*\0" + struct.pack("<IHHHII", 8, 1, 282, 5, 1, 9999)
+    (tmp_path / "a.jpg").write_bytes(jpeg[:2] + b"\xff\xe1" + struct.pack(">H", len(exif) + 2) + exif + jpeg[20:])
+    for name in ("a.png", "a.jpg"):
+        with (
+            pytest.warns(UserWarning, match="Invalid APNG|Truncated File Read"),
+            PillowImage.open(tmp_path / name) as picture,
+        ):
+            pixels = np.asarray(picture)
+        np.testing.assert_array_equal(open_image(tmp_path / name).read(), pixels)
 
 
 def test_written_pictures_are_read_alike_by_pillow(tmp_path: Path) -> None:

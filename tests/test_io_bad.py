@@ -198,6 +198,12 @@ def pickled_chunk(path: Path) -> None:
     (path / "0/0/0/0").write_bytes(pickle.dumps(Marker()))
 
 
+def many_chunks(path: Path) -> None:
+    """A chunk for each of 1.1 million pixels."""
+    edit("0/zarr.json", set_at("shape", value=[11, 320, 320]))(path)
+    edit("0/zarr.json", set_at("chunk_grid", "configuration", "chunk_shape", value=[1, 1, 1]))(path)
+
+
 IMAGE_KEYS = ("attributes", "ome", "multiscales", 0)
 
 
@@ -253,6 +259,13 @@ CASES = [
         bare(with_tag(tiff(compression="zlib"), 278, 2), "a.tif"),
         "page 0 has 1 and 1 offsets and lengths",
         "10 of each",
+        ANEW,
+    ),
+    Case(
+        "TIFF, wider than its strips",
+        bare(with_tag(tiff(compression="zlib"), 256, 40), "a.tif"),
+        "a strip or tile unpacks to 1,200 bytes; its header tells of 1,600",
+        "valid TIFF",
         ANEW,
     ),
     Case(
@@ -564,6 +577,7 @@ CASES = [
         "at most the memory budget",
         "read a smaller region",
     ),
+    Case("Zarr, a million chunks", store(many_chunks), "takes [0-9,]+ bytes", "memory budget", "smaller region"),
     Case(
         "Zarr, chunk cut off",
         store(overwritten("0/c/0/0/0", b"(\xb5/\xfd\x60")),
