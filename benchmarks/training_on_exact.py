@@ -146,7 +146,6 @@ def main() -> None:
     with_term, without_term = transition_time(regularised), transition_time(free)
     free_mean_error, free_std_error = accuracy(free)
     bars.report("transition time with the smoothness term", with_term)
-    free_mean_error, free_std_error = accuracy(free)
     bars.report("transition time without it", without_term)
     bars.report("ratio of the two", without_term / with_term, high=1 / 3)
     if arguments.write:

@@ -311,3 +311,14 @@ def test_networks_may_be_lowered_but_not_what_is_made_of_their_output() -> None:
         prediction = model.predict(noisy, schedule.log_gamma(t), condition, center)
     assert center is not None
     assert {schedule.rate.dtype, center.dtype, *(part.dtype for part in prediction)} == {torch.float32}
+
+
+@pytest.mark.parametrize("objective", ["velocity", "noise"])
+def test_a_time_of_zero_leaves_gradients_finite(objective: Objective) -> None:
+    """Uniform float32 draws hit 0 now and then; the root of the noise variance has an infinite slope there."""
+    model = build(objective=objective)
+    condition, target, _, eps = batch(1, 1, 16, 16)
+    model.loss(condition, target, torch.tensor([0.0, 0.5, 1.0]), eps).total.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.isfinite().all()), name

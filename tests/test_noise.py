@@ -112,3 +112,9 @@ def test_every_address_has_its_own_noise() -> None:
 def test_the_smallest_word_gives_a_finite_normal(dtype: torch.dtype) -> None:
     words = tuple(torch.tensor([0, 2**32 - 1]) for _ in range(4))
     assert bool(_box_muller(words, dtype).isfinite().all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_the_rounded_noise(dtype: torch.dtype) -> None:
+    shape = torch.Size([1, 1, 1, 64, 64])
+    assert torch.equal(NoiseField(seed=7)(0, shape, dtype=dtype), NoiseField(seed=7)(0, shape).to(dtype))

@@ -35,7 +35,9 @@ class Gaussian(NamedTuple):
 
 def amplitudes(log_gamma: Tensor) -> tuple[Tensor, Tensor]:
     r"""Standard deviations of signal and noise, :math:`a = \sqrt\gamma` and :math:`s = \sqrt{1 - \gamma}`."""
-    return (log_gamma / 2).exp(), (-torch.expm1(log_gamma)).sqrt()
+    # The floor keeps the root's gradient finite at t = 0, which a uniform draw of t hits now and then.
+    noise_var = (-torch.expm1(log_gamma)).clamp_min(torch.finfo(log_gamma.dtype).tiny)
+    return (log_gamma / 2).exp(), noise_var.sqrt()
 
 
 def marginal(target: Tensor, log_gamma: Tensor) -> Gaussian:

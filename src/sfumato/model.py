@@ -34,7 +34,7 @@ Smoothness = Literal["gamma", "snr"]
 
 
 class Prediction(NamedTuple):
-    """What the network says of a noisy image, three times the same, each of shape (B, C, *spatial)."""
+    """What the network says of a noisy image, in three equivalent forms, each of shape (B, C, *spatial)."""
 
     clean: Tensor
     noise: Tensor
@@ -178,8 +178,9 @@ class CVDM(nn.Module):
             mean=mean_loss,
         )
 
-    forward = loss
-    """Training goes through ``forward``, where DistributedDataParallel listens."""
+    def forward(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
+        """The same as :meth:`loss`: training goes through here, where DistributedDataParallel listens."""
+        return self.loss(condition, target, t, eps)
 
     def _check_batch(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> None:
         if target.shape != (condition.shape[0], self.target_channels, *condition.shape[2:]):

@@ -98,11 +98,12 @@ class NoiseField:
         ]
         absent = torch.zeros((), dtype=torch.int64, device=device)
         counter = [*reversed(axes), *[absent] * (_LANES - len(axes))]
-        normals = _box_muller(philox(counter, key), dtype)
-        return normals.flatten(-2).narrow(-1, origin[-1] - start * _LANES, spatial[-1])
+        # Half precision could not hold the words: uniform numbers of 0 would give infinite normals.
+        normals = _box_muller(philox(counter, key), torch.float64 if dtype == torch.float64 else torch.float32)
+        return normals.flatten(-2).narrow(-1, origin[-1] - start * _LANES, spatial[-1]).to(dtype)
 
     def _keys(self, step: int, shape: torch.Size, device: torch.device | str | None) -> Words:
-        """One key per (sample, image, channel), by a first round of Philox under the seed."""
+        """One key per (sample, image, channel), by a first pass of Philox under the seed."""
         samples, images, channels = (
             _axis(range(first, first + size), place, len(shape), device)
             for place, (first, size) in enumerate(zip((self.sample, self.image, 0), shape[:3], strict=True))

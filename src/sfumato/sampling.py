@@ -100,7 +100,7 @@ def sample(
         clamp: Lowest and highest value of the clean prediction, in units of what is diffused; give the data's range
             with a margin, or None.
         initial: State at t = 1 in place of noise, shape (N, B, C, *spatial).
-        grid: ``log_snr``, uniform in the log-SNR of the slowest pixel, or ``uniform`` in t, the paper's.
+        grid: ``log_snr``, uniform in the log-SNR of a pixel at the reference rate, or ``uniform`` in t, the paper's.
 
     Returns:
         Draws of shape (N, B, C, *spatial).
@@ -126,7 +126,7 @@ def sample(
         else uniform_grid(num_steps, schedule.warp, condition)
     )
     shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
-    noise = NoiseField(seed) if isinstance(seed, int) else seed
+    noise = seed if callable(seed) else NoiseField(int(seed))
 
     def draw(step: int) -> Tensor:
         return noise(step, shape, dtype=condition.dtype, device=condition.device)
@@ -199,7 +199,7 @@ def log_snr_grid(num_steps: int, reference_rate: float) -> list[float]:
 def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
     r"""Values of :math:`\rho(t)/\rho(1)` at t = 1, 1 - 1/T, ..., 1/T, the paper's discretisation.  [CVDM Sec. 3.1]"""
     t = 1 - torch.arange(num_steps, dtype=like.dtype, device=like.device) / num_steps
-    rho = warp(t).rho.double()
+    rho = warp(t).rho.detach().double()
     return [float(value) for value in rho / rho[0]]
 
 
