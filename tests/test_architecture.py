@@ -47,7 +47,7 @@ LAYERS: dict[str, int] = {
     "cli": 4,
     "__main__": 4,
 }
-READERS = {"torch", "numpy", "zarr", "yaozarrs", "tifffile", "mrcfile", "PIL"}
+READERS = {"torch", "numpy", "numcodecs", "zarr", "yaozarrs", "tifffile", "mrcfile", "PIL"}
 ALLOWED = {
     0: {"torch", "numpy"},
     1: {"torch", "numpy"},

@@ -160,7 +160,7 @@ def test_batches_are_pure_functions_of_step_and_position(tmp_path: Path) -> None
     halves = [make(5, range(4)), make(5, range(4, 8))]
     for name in ("condition", "target", "t"):
         assert torch.equal(getattr(whole, name), torch.cat([getattr(half, name) for half in halves]))
-    assert whole.names == halves[0].names + halves[1].names
+    assert whole.samples == halves[0].samples + halves[1].samples
     assert not torch.equal(whole.condition, make(6, range(8)).condition)
 
 

@@ -19,7 +19,7 @@ MISTAKES = [
     ("model: {norm: batch}", "model.norm is 'batch'; input should be 'channel' or 'instance'"),
     ("model: 3", "model is 3"),
     ("data: {inputs: low}", "give both folders"),
-    ("data: {inputs: a, targets: b, manifest: c}", "keep one of them"),
+    ("data: {inputs: a, targets: b, manifest: c}", "images come from one place"),
     ("data: {quantiles: [0.9, 0.1]}", "give 0 <= low < high <= 1"),
     ("data: {validation_fraction: 1.0}", "less than 1"),
     ("train: {ema: 1}", "less than 1"),

@@ -62,6 +62,7 @@ def train(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe in YAML; without one, the defaults.")] = None,
     inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
     targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
+    store: Annotated[str | None, typer.Option(help="In their place, a store written by `sfumato pack`.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it goes on.")] = Path("run"),
     minutes: Annotated[float | None, typer.Option(help="Train as many steps as fit into this time.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
@@ -74,11 +75,36 @@ def train(
     with _plain_errors():
         from sfumato.train import train as run
 
-        given = {"data.inputs": inputs, "data.targets": targets}
+        given = {"data.inputs": inputs, "data.targets": targets, "data.store": store}
         chosen = _recipe(recipe, [*(f"{key}={value}" for key, value in given.items() if value), *(settings or [])])
         folder = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
         if os.environ.get("RANK", "0") == "0":
             typer.echo(f"trained: {folder.model_file}", err=True)
+
+
+@app.command()
+def pack(
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe in YAML, whose `data` section is packed.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
+    targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
+    out: Annotated[Path, typer.Option(help="Store to write.")] = Path("pairs.zarr"),
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.upsample=true.")
+    ] = None,
+) -> None:
+    """Write image pairs into one sharded Zarr store, for training from many nodes; killed, the same command goes on."""
+    with _plain_errors():
+        from sfumato.data.pack import pack as write
+        from sfumato.preparation import open_sources
+        from sfumato.progress import Bar
+
+        given = {"data.inputs": inputs, "data.targets": targets}
+        chosen = _recipe(recipe, [*(f"{key}={value}" for key, value in given.items() if value), *(settings or [])])
+        sources = open_sources(chosen, cache_bytes=0)
+        with Bar("packing", 0) as bar:
+            write(sources, out, progress=lambda done, total: bar.show(done, "shards", total=total))
+        counts = ", ".join(f"{len(source)} {split}" for split, source in sources.items())
+        typer.echo(f"packed: {out} ({counts} samples)", err=True)
 
 
 @app.command()

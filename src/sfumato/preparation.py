@@ -12,12 +12,13 @@ from sfumato.data.fingerprint import fingerprint
 from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.normalize import Normalization, fit
 from sfumato.data.order import permute
+from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs, read_manifest, split_pairs
 from sfumato.errors import RecipeError
-from sfumato.recipe import DataRecipe, Recipe
+from sfumato.recipe import Recipe
 from sfumato.runfolder import RunFolder
 
-__all__ = ["Prepared", "prepare"]
+__all__ = ["Prepared", "open_sources", "prepare"]
 
 _MOST_FRAMES = 1000
 """Statistics are taken over at most so many training frames, drawn by the run's seed."""
@@ -44,7 +45,8 @@ class Prepared:
 
 def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     """Open the recipe's pairs; take statistics of the training set, or those of the run that goes on."""
-    train, validation = _open(recipe.data, recipe.model.ndim, recipe.train.seed)
+    sources = open_sources(recipe)
+    train, validation = sources["train"], sources.get("validation")
     if run is not None and run.statistics_file.exists():
         held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
         condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
@@ -59,23 +61,44 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     return Prepared(train, validation, condition, target, audit)
 
 
-def _open(data: DataRecipe, ndim: int, seed: int) -> tuple[PairSource, PairSource | None]:
+def open_sources(recipe: Recipe, *, cache_bytes: int = 2**31) -> dict[str, PairSource]:
+    """The recipe's samples by split, `train` and, if there are any, `validation`.
+
+    Args:
+        recipe: Its `data` section says where images are.
+        cache_bytes: How much decoded data of image files may stay in memory, per split.
+    """
+    data, ndim = recipe.data, recipe.model.ndim
+    if data.store:
+        return _open_store(data.store, ndim)
     if data.inputs and data.targets:
         pairs = find_pairs(data.inputs, data.targets)
     elif data.manifest:
         pairs = read_manifest(data.manifest)
     else:
         raise RecipeError(
-            "the recipe says nothing of where images are; give data.inputs and data.targets, or a manifest"
+            "the recipe says nothing of where images are; give data.inputs and data.targets, a manifest or a store"
         )
-    kept, held_out = split_pairs(pairs, data.validation_fraction, seed=seed)
-    axes = (data.input_axes, data.target_axes)
-    train, validation = (
-        FilePairs(part, ndim=ndim, axes=axes, upsample=data.upsample) if part else None for part in (kept, held_out)
-    )
-    if train is None:
+    kept, held_out = split_pairs(pairs, data.validation_fraction, seed=recipe.train.seed)
+    if not kept:
         raise RecipeError("no pair is left for training; lower data.validation_fraction or mark pairs as `train`")
-    return train, validation
+    axes = (data.input_axes, data.target_axes)
+    return {
+        split: FilePairs(part, ndim=ndim, axes=axes, upsample=data.upsample, cache_bytes=cache_bytes)
+        for split, part in (("train", kept), ("validation", held_out))
+        if part
+    }
+
+
+def _open_store(path: str, ndim: int) -> dict[str, PairSource]:
+    packed = {split: PackedPairs(path, split) for split in packed_splits(path) if split in ("train", "validation")}
+    if "train" not in packed:
+        raise RecipeError(f"the store {path} has no split `train`; pack it anew with pairs to train on")
+    if packed["train"].ndim != ndim:
+        raise RecipeError(
+            f"the store {path} holds {packed['train'].ndim}-D samples and model.ndim is {ndim}; make them the same"
+        )
+    return dict(packed)
 
 
 def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:

@@ -17,7 +17,7 @@ class Bar:
 
     Args:
         title: What is being done.
-        total: Number of steps.
+        total: Number of steps; 0 if it is not known yet.
         done: Steps done before.
         quiet: Show nothing.
     """
@@ -43,10 +43,11 @@ class Bar:
         if self._bar is not None:
             self._bar.stop()
 
-    def show(self, done: int, text: str) -> None:
-        """Say how far the work is."""
+    def show(self, done: int, text: str, *, total: int | None = None) -> None:
+        """Say how far the work is, and of how much if that was not known before."""
+        self._total = self._total if total is None else total
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, text=text)
+            self._bar.update(self._task, completed=done, total=self._total, text=text)
             return
         now = time.monotonic()
         if self._quiet or (now - self._last_line < _SECONDS_BETWEEN_LINES and done < self._total):

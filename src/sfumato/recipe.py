@@ -32,6 +32,8 @@ class DataRecipe(_Section):
     """Folder or file of targets, what is sought, with the same names as the inputs."""
     manifest: str | None = None
     """CSV with the columns `input`, `target` and, if wanted, `split` (`train`, `validation` or `test`)."""
+    store: str | None = None
+    """A store written by `sfumato pack`."""
     input_axes: str | None = None
     """Axes of the inputs out of STCZYX, if the files do not say or say it wrong."""
     target_axes: str | None = None
@@ -53,8 +55,8 @@ class DataRecipe(_Section):
     def _one_source(self) -> Self:
         if bool(self.inputs) != bool(self.targets):
             raise ValueError("inputs and targets belong together: give both folders")
-        if self.inputs and self.manifest:
-            raise ValueError("folders and a manifest are given: images come from one place, so keep one of them")
+        if sum(map(bool, (self.inputs, self.manifest, self.store))) > 1:
+            raise ValueError("images come from one place: keep one of inputs with targets, manifest, and store")
         low, high = self.quantiles
         if not 0 <= low < high <= 1:
             raise ValueError(f"quantiles are {low} and {high}: give 0 <= low < high <= 1")

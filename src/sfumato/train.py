@@ -292,8 +292,9 @@ class Trainer:
     def _stop_at_non_finite(self, batch: Batch, terms: Tensor) -> None:
         self.save()
         bad = [name for name, value in zip(Losses._fields, terms.tolist(), strict=True) if not math.isfinite(value)]
+        names = ", ".join(map(self.data.train.name, batch.samples))
         raise RunError(
-            f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {', '.join(batch.names)}; "
+            f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {names}; "
             "the state before it is saved: look at these images, or lower train.learning_rate"
         )
 

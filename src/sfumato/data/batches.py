@@ -29,7 +29,8 @@ class Batch(NamedTuple):
     """Shape (b, C, *patch)."""
     t: Tensor
     """Shape (b)."""
-    names: list[str]
+    samples: list[int]
+    """Which samples of the source the patches are from."""
 
 
 class PatchBatches:
@@ -54,12 +55,12 @@ class PatchBatches:
         condition: Normalization,
         target: Normalization,
     ) -> None:
-        for sample in range(len(source)):
-            if min(source.spatial(sample)) < patch:
-                raise PairingError(
-                    f"{source.name(sample)} has {source.spatial(sample)} pixels, less than the patch of {patch}; "
-                    f"set data.patch to {min(source.spatial(sample))} or less, or leave the image out"
-                )
+        smallest = source.smallest()
+        if min(size := source.spatial(smallest)) < patch:
+            raise PairingError(
+                f"{source.name(smallest)} has {size} pixels, less than the patch of {patch}; "
+                f"set data.patch to {min(size)} or less, or leave the image out"
+            )
         self.source, self.order = source, order
         self.patch, self.augment = patch, augment
         self.condition, self.target = condition, target
@@ -72,9 +73,8 @@ class PatchBatches:
         turns = self.order.flips(step, 8, positions) if self.augment else np.zeros(len(samples), dtype=np.int64)
         patches = [self._patch(*drawn) for drawn in zip(samples, corners, turns, strict=True)]
         condition, target = (torch.stack(side) for side in zip(*patches, strict=True))
-        names = [self.source.name(int(sample)) for sample in samples]
         times = torch.from_numpy(self.order.times(step, positions)).float()
-        return Batch(self.condition.apply(condition), self.target.apply(target), times, names)
+        return Batch(self.condition.apply(condition), self.target.apply(target), times, samples.tolist())
 
     def _patch(self, sample: int, corner: NDArray[np.int64], turn: int) -> tuple[Tensor, Tensor]:
         sides = self.source.read(int(sample), corner.tolist(), [self.patch] * self.source.ndim)

@@ -7,7 +7,7 @@ kept up to a budget, so that small sets are read from disk once; frames that are
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -32,6 +32,8 @@ class PairSource(Protocol):
     ndim: int
     condition_channels: int
     target_channels: int
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]]
+    """Of conditions and of targets."""
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -43,6 +45,10 @@ class PairSource(Protocol):
 
     def spatial(self, sample: int) -> tuple[int, ...]:
         """Size of a sample's target in pixels."""
+        ...
+
+    def smallest(self) -> int:
+        """A sample with the shortest side."""
         ...
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
@@ -122,6 +128,7 @@ class FilePairs:
         self.condition_channels, self.target_channels = (
             self._equal_channels(side, role) for side, role in ((0, "inputs"), (1, "targets"))
         )
+        self.dtypes = (self._common_dtype(0), self._common_dtype(1))
         self._ends = np.cumsum([target.num_frames for _, target in self._readers])
         self._cache = _Cache(cache_bytes)
 
@@ -137,6 +144,11 @@ class FilePairs:
     def spatial(self, sample: int) -> tuple[int, ...]:
         """Size of the target."""
         return self._readers[self._locate(sample)[0]][1].spatial
+
+    def smallest(self) -> int:
+        """The first frame of the image with the shortest side."""
+        index = min(range(len(self._readers)), key=lambda index: min(self._readers[index][1].spatial))
+        return int(self._ends[index - 1]) if index else 0
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Condition (K, *size) on the target's grid, and target (C, *size)."""
@@ -169,6 +181,13 @@ class FilePairs:
     def _locate(self, sample: int) -> tuple[int, int]:
         index = int(np.searchsorted(self._ends, sample, side="right"))
         return index, sample - (int(self._ends[index - 1]) if index else 0)
+
+    def _common_dtype(self, side: int) -> np.dtype[Any]:
+        """A type that holds the pixels of all images; interpolated ones are float32."""
+        kinds = {readers[side].image.dtype for readers in self._readers}
+        if side == 0 and any(f != 1 for factor in self._factors for f in factor):
+            kinds.add(np.dtype(np.float32))
+        return np.result_type(*kinds)
 
     def _equal_channels(self, side: int, role: str) -> int:
         first = self._readers[0][side]

@@ -1,0 +1,155 @@
+"""Pairs in one packed store, as :func:`~sfumato.data.pack.pack` writes it: few large files, any number of images.
+
+::
+
+    store.zarr/                 Zarr 3 group; its attributes say version, dimensions and whether it is complete
+      train/                    one group per split
+        condition               (samples, channels, *largest size), sharded; smaller samples end in zeros
+        target
+        sizes                   (samples, dimensions) in pixels
+        name_ends, name_text    UTF-8 text of all names, and where each one ends
+
+Opening it reads a few kilobytes whatever the number of samples; the tables are mapped into memory, not loaded.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from sfumato.data.image import Array, DamageError, reading
+from sfumato.data.shards import ShardedArray
+from sfumato.errors import PairingError
+
+__all__ = ["ATTRIBUTE", "VERSION", "PackedPairs", "packed_splits"]
+
+ATTRIBUTE = "sfumato_pairs"
+VERSION = 1
+
+
+def packed_splits(path: str | Path) -> list[str]:
+    """Names of the splits in a store.
+
+    Raises:
+        PairingError: If it is not complete, or of a newer version.
+        ImageError: If it is no packed store.
+    """
+    return list(_description(path)["splits"])
+
+
+class PackedPairs:
+    """The samples of one split of a packed store, a :class:`~sfumato.data.frames.PairSource`.
+
+    Args:
+        path: The store: a folder, or an address that Zarr's stores know.
+        split: Which of its splits.
+    """
+
+    def __init__(self, path: str | Path, split: str = "train") -> None:
+        splits = _description(path)["splits"]
+        if split not in splits:
+            raise PairingError(f"{path} has the splits {', '.join(splits)}, not {split!r}; pack it with that split")
+        self.path, self.split = str(path), split
+        with reading(path, "packed"):
+            self._condition, self._target = (_pixels(path, split, side) for side in ("condition", "target"))
+            self.ndim = len(self._target.shape) - 2
+            self.condition_channels, self.target_channels = self._condition.shape[1], self._target.shape[1]
+            self.dtypes = (np.dtype(self._condition.dtype), np.dtype(self._target.dtype))
+            self._sizes, self._ends, self._text = (_table(path, split, name) for name in _TABLES)
+            self._smallest = int(splits[split]["smallest"])
+            self._check()
+
+    def __len__(self) -> int:
+        return int(self._target.shape[0])
+
+    def name(self, sample: int) -> str:
+        """What the sample was called where it came from."""
+        start = int(self._ends[sample - 1]) if sample else 0
+        return bytes(self._text[start : int(self._ends[sample])]).decode(errors="replace")
+
+    def spatial(self, sample: int) -> tuple[int, ...]:
+        """Size of the target."""
+        return tuple(int(length) for length in self._sizes[sample])
+
+    def smallest(self) -> int:
+        """The sample with the shortest side."""
+        return self._smallest
+
+    def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
+        """Condition (K, *size) and target (C, *size) of a region."""
+        condition, target = (
+            array.read([sample, 0, *corner], [1, array.shape[1], *size])[0] for array in (self._condition, self._target)
+        )
+        return condition, target
+
+    def _check(self) -> None:
+        number = len(self)
+        shapes = [(side.shape[0], *side.shape[2:]) for side in (self._condition, self._target)]
+        if shapes[0] != shapes[1] or self.ndim not in (2, 3):
+            raise DamageError(f"its conditions and targets have the shapes {shapes}", expected="equal ones")
+        if self._sizes.shape != (number, self.ndim) or self._ends.shape != (number,):
+            raise DamageError(f"its tables have {len(self._sizes)} and {len(self._ends)} rows", expected=str(number))
+        if not 0 <= self._smallest < number:
+            raise DamageError(f"its smallest sample is number {self._smallest}", expected=f"one of {number}")
+
+
+class _RemoteArray:
+    """The same by zarr-python, for stores that are not on a local disk."""
+
+    def __init__(self, address: str) -> None:
+        array = zarr.open_array(address, mode="r")
+        self._array, self.shape, self.dtype = array, tuple(array.shape), array.dtype
+
+    def read(self, corner: Sequence[int], size: Sequence[int]) -> Array:
+        """The region of that size from that corner on."""
+        spans = tuple(slice(start, start + length) for start, length in zip(corner, size, strict=True))
+        return np.asarray(self._array[spans])
+
+
+_TABLES: dict[str, np.dtype[Any]] = {
+    "sizes": np.dtype("<i4"),
+    "name_ends": np.dtype("<i8"),
+    "name_text": np.dtype("u1"),
+}
+
+
+def _is_remote(path: str | Path) -> bool:
+    return "://" in str(path)
+
+
+def _description(path: str | Path) -> dict[str, Any]:
+    if not _is_remote(path) and not Path(path).is_dir():
+        raise PairingError(f"the store {path} does not exist; give the path of one that `sfumato pack` wrote")
+    with reading(path, "packed"):
+        group = zarr.open_group(str(path), mode="r", use_consolidated=False)
+        found = group.attrs.asdict().get(ATTRIBUTE)
+        if not isinstance(found, dict):
+            raise DamageError("it has no description of pairs", expected="a store that `sfumato pack` wrote")
+        version, complete = int(found["version"]), bool(found["complete"])
+        splits = {str(name): dict(values) for name, values in found["splits"].items()}
+    if version > VERSION:
+        raise PairingError(
+            f"{path} has version {version} of packed stores, and this sfumato reads up to {VERSION}; upgrade sfumato"
+        )
+    if not complete:
+        raise PairingError(f"{path} is not complete: its packing was stopped; give the same `sfumato pack` command")
+    if any("/" in name or name.startswith(".") or not name for name in splits):
+        raise PairingError(f"{path} has splits called {sorted(splits)}; expected plain words; pack it anew")
+    return {"splits": splits}
+
+
+def _pixels(path: str | Path, split: str, side: str) -> "ShardedArray | _RemoteArray":
+    return _RemoteArray(f"{path}/{split}/{side}") if _is_remote(path) else ShardedArray(Path(path, split, side))
+
+
+def _table(path: str | Path, split: str, name: str) -> Array:
+    """A small array in one raw chunk: mapped, not read, if it is on a local disk."""
+    array = zarr.open_array(f"{path}/{split}/{name}", mode="r")
+    if array.dtype != _TABLES[name] or array.chunks != array.shape or array.compressors:
+        raise DamageError(f"its table {name} has type {array.dtype} and chunks {array.chunks}", expected="a raw one")
+    if _is_remote(path):
+        return np.asarray(array[...])
+    file = Path(path, split, name, "c", *["0"] * array.ndim)
+    return np.memmap(file, dtype=_TABLES[name], mode="r", shape=array.shape)
