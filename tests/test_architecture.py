@@ -39,6 +39,7 @@ LAYERS: dict[str, int] = {
     "ranks": 3,
     "progress": 3,
     "panels": 3,
+    "dashboard": 3,
     "preparation": 3,
     "validation": 3,
     "train": 3,

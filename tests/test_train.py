@@ -74,6 +74,18 @@ def test_a_run_leaves_everything_behind(folders: tuple[str, str], tmp_path: Path
     assert run.recipe() == recipe(folders, train_steps=6, train_validate_every=3, train_save_every=2)
 
 
+def test_tensorboard_shows_the_metrics_and_the_panels(folders: tuple[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra `train` is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = train(recipe(folders, train_steps=4, train_validate_every=2), tmp_path / "run", quiet=True)
+    shown = EventAccumulator(str(run.tensorboard)).Reload()
+    logged = {line["step"]: line["loss"] for line in run.metrics() if "loss" in line}
+    assert {event.step: event.value for event in shown.Scalars("train/loss")} == pytest.approx(logged, rel=1e-6)
+    assert [event.step for event in shown.Scalars("validation/loss")] == [2, 4]
+    assert [event.step for event in shown.Images("validation/restored")] == [2, 4]
+
+
 def test_killed_at_random_instants_it_ends_the_same(folders: tuple[str, str], tmp_path: Path) -> None:
     """SIGKILL, twelve times, at instants spread over start, steps, validation and checkpoint writes."""
     settings = ("train.steps=250", "train.validate_every=40", "train.save_every=2")

@@ -8,6 +8,7 @@
       metrics.jsonl         one line per logged step
       checkpoints/          the last two training states
       panels/               restored validation images
+      tensorboard/          the same metrics and panels for TensorBoard, if it is installed
       model.safetensors     the best weights on validation, all that restoring needs
 """
 
@@ -38,6 +39,7 @@ class RunFolder:
         self.metrics_file = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.panels = self.path / "panels"
+        self.tensorboard = self.path / "tensorboard"
         self.model_file = self.path / "model.safetensors"
 
     def recipe(self) -> Recipe | None:

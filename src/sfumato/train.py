@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from sfumato.assembly import build_model
 from sfumato.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
+from sfumato.dashboard import Dashboard
 from sfumato.data.batches import Batch, PatchBatches, prefetch
 from sfumato.data.order import Order
 from sfumato.errors import RunError
@@ -140,7 +141,9 @@ class Trainer:
         settings, last = self.recipe.train, self.recipe.train.steps
         batches = prefetch(lambda step: self.batches(step, self.positions), range(self.step, last))
         quiet = quiet or not self.ranks.is_first
-        with _StopSignals() as stop, Bar("training", last, done=self.step, quiet=quiet) as bar:
+        self.dashboard = Dashboard(self.folder.tensorboard, step=self.step, active=self.ranks.is_first)
+        bar = Bar("training", last, done=self.step, quiet=quiet)
+        with _StopSignals() as stop, contextlib.closing(self.dashboard), bar:
             for batch in batches:
                 started = time.perf_counter()
                 values = self.advance(batch)
@@ -263,6 +266,7 @@ class Trainer:
             return
         pace = self.recipe.train.batch_size / seconds
         self.folder.log(step=self.step, **values, seconds=seconds)
+        self.dashboard.scalars(self.step, {f"train/{name}": value for name, value in values.items()})
         shown = "  ".join(f"{name} {values[name]:.4f}" for name in ("loss", "diffusion", "smoothness"))
         bar.show(self.step, f"{shown}  {pace:.0f} patches/s")
 
@@ -271,11 +275,13 @@ class Trainer:
             return
         value = self.validation.loss(self.average, self.ranks.device)
         self.folder.log(step=self.step, validation=value)
+        self.dashboard.scalars(self.step, {"validation/loss": value})
         if math.isfinite(value) and (self.best is None or value < self.best):
             self.best = value
             self._save_model(value)
         panel = self.folder.panels / f"step-{self.step:08d}.png"
         self.validation.draw(self.average, self.ranks.device, self.recipe.sample, panel)
+        self.dashboard.picture(self.step, "validation/restored", panel)
 
     def _save_model(self, value: float | None) -> None:
         info = ModelInfo(

@@ -1,0 +1,45 @@
+"""Metrics and panels for TensorBoard, if it is installed; the run folder's own files hold the same without it."""
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+__all__ = ["Dashboard"]
+
+
+class Dashboard:
+    """Writes what a run logs to a folder that ``tensorboard --logdir`` shows.
+
+    Args:
+        folder: Where to write.
+        step: The step from which the run goes on; what a killed run wrote after it is hidden.
+        active: Whether to write at all; without TensorBoard nothing is written either.
+    """
+
+    def __init__(self, folder: Path, *, step: int, active: bool = True) -> None:
+        self._writer: Any = None
+        if active and importlib.util.find_spec("tensorboard") is not None:
+            from torch.utils.tensorboard import SummaryWriter  # takes a second
+
+            self._writer = SummaryWriter(str(folder), purge_step=step + 1)
+
+    def scalars(self, step: int, values: Mapping[str, float]) -> None:
+        """Show numbers by name."""
+        if self._writer is not None:
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, step)
+
+    def picture(self, step: int, name: str, file: Path) -> None:
+        """Show a picture file."""
+        if self._writer is not None:
+            with Image.open(file) as image:
+                self._writer.add_image(name, np.asarray(image.convert("RGB")), step, dataformats="HWC")
+
+    def close(self) -> None:
+        """Write what is still held back."""
+        if self._writer is not None:
+            self._writer.close()
