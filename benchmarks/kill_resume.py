@@ -63,12 +63,12 @@ def last_step(run: RunFolder) -> int:
 def differences(one: RunFolder, other: RunFolder) -> int:
     """How many tensors, log lines and files differ."""
     tensors = [load_file(sorted(run.checkpoints.glob("*.safetensors"))[-1]) for run in (one, other)]
-    different = len(tensors[0].keys() ^ tensors[1].keys())
+    different: int = len(tensors[0].keys() ^ tensors[1].keys())
     for name in tensors[0].keys() & tensors[1].keys():
-        different += tensors[0][name].tobytes() != tensors[1][name].tobytes()
+        different += int(tensors[0][name].tobytes() != tensors[1][name].tobytes())
     logs = [[{k: v for k, v in line.items() if k != "seconds"} for line in run.metrics()] for run in (one, other)]
     different += abs(len(logs[0]) - len(logs[1])) + sum(a != b for a, b in zip(*logs, strict=False))
-    return different + (one.model_file.read_bytes() != other.model_file.read_bytes())
+    return different + int(one.model_file.read_bytes() != other.model_file.read_bytes())
 
 
 def main() -> None:
