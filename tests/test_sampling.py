@@ -251,6 +251,17 @@ def test_grids() -> None:
     assert uniform_grid(4, CLOCK, t) == pytest.approx((0.3 * t + 0.7 * t**2).tolist())
 
 
+def test_grid_of_a_large_rate_is_finite_and_uniform() -> None:
+    """At a rate of 2000, exp(u) overflows; there minus the log-SNR is u itself, to 16 digits."""
+    grid = torch.tensor(log_snr_grid(8, 2000.0), dtype=torch.float64)
+    assert grid[0] == 1
+    assert float(2000 * grid[-1]) == pytest.approx(1e-6, rel=1e-6)
+    torch.testing.assert_close(grid[:6].diff(), grid[:2].diff().expand(5), rtol=1e-9, atol=0)
+    for rate in (1e-7, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="finite rate above 1e-06"):
+            log_snr_grid(8, rate)
+
+
 def test_every_pixel_reaches_its_own_end_with_the_papers_schedule() -> None:
     """rho(1) need not be 1 there; sampling starts from the gamma that training ended with."""
     seen: list[Tensor] = []

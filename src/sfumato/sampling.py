@@ -1,11 +1,12 @@
 r"""Samplers: from pure noise to draws of the posterior, in a few network calls.
 
 With :math:`a = \sqrt\gamma`, :math:`s = \sqrt{1-\gamma}` and half log-SNR :math:`l = \log(a/s)`, a step of
-:math:`h = l_1 - l_0` is, exactly and per pixel,
+:math:`h = l_1 - l_0` is, per pixel,
 
 .. math:: z_1 = \frac{s_1}{s_0} e^{-\eta^2 h} z_0 - a_1\, expm1(-(1+\eta^2) h)\, D + s_1 \sqrt{-expm1(-2\eta^2 h)}\, \xi
 
-where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``).
+where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``). The
+step is exact if the prediction stays at D all through it, whatever its length; what varies is the solver's error.
 The schedule's drift is diagonal and known in closed form; only the network couples pixels.  [DPM-Solver++]
 
 =============  =====  ==========================================================================
@@ -31,7 +32,7 @@ from torch import Tensor
 from sfumato.model import Prediction
 from sfumato.noise import NoiseField
 from sfumato.schedule import Schedule
-from sfumato.warp import Warp
+from sfumato.warp import Warp, inverse_softplus
 
 __all__ = ["Denoiser", "Grid", "Noise", "Solver", "log_snr_grid", "sample", "uniform_grid"]
 
@@ -190,10 +191,14 @@ def log_snr_grid(num_steps: int, reference_rate: float) -> list[float]:
     With rate L: :math:`l_i` uniform from :math:`L\rho = L` to :math:`L\rho = 10^{-6}` and
     :math:`\rho_i = log1p(e^{-2 l_i}) / L`. The grid depends on a constant of the model, never on the image or the tile.
     """
-    first, last = (-math.log(math.expm1(u)) / 2 for u in (reference_rate, _LAST_NOISE))
+    if not _LAST_NOISE < reference_rate < math.inf:
+        raise ValueError(
+            f"reference_rate is {reference_rate}; give a finite rate above {_LAST_NOISE:g}, the grid's end"
+        )
+    first, last = inverse_softplus(reference_rate), inverse_softplus(_LAST_NOISE)  # -2 l: minus the log-SNR
     gaps = max(num_steps - 1, 1)
-    halves = [first + (last - first) * step / gaps for step in range(num_steps)]
-    return [1.0, *(math.log1p(math.exp(-2 * half)) / reference_rate for half in halves[1:])]
+    levels = [first + (last - first) * step / gaps for step in range(num_steps)]
+    return [1.0, *(_softplus(level) / reference_rate for level in levels[1:])]
 
 
 def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
@@ -201,6 +206,11 @@ def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
     t = 1 - torch.arange(num_steps, dtype=like.dtype, device=like.device) / num_steps
     rho = warp(t).rho.detach().double()
     return [float(value) for value in rho / rho[0]]
+
+
+def _softplus(value: float) -> float:
+    """log(1 + exp(value)), which large values do not overflow."""
+    return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
 
 
 def _repeat(images: Tensor, num_samples: int) -> Tensor:
