@@ -19,7 +19,7 @@ UNIT = Normalization((0.0,), (1.0,))
 
 
 def write_statistics(folder: RunFolder, mean: float) -> None:
-    source: PairSource = SimpleNamespace()  # type: ignore[assignment]
+    source: PairSource = SimpleNamespace()
     Prepared(source, None, UNIT, UNIT, {"mean": mean}).write(folder)
 
 
