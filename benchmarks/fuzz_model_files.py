@@ -44,7 +44,7 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 def small_model(folder: Path) -> bytes:
     """The bytes of a real model file."""
-    recipe = Recipe(model=ModelRecipe(base=2, rate_base=1, num_scales=2), forward={"pixel_um": 0.1})
+    recipe = Recipe(model=ModelRecipe(base=2, rate_base=2, num_scales=2), forward={"pixel_um": 0.1})
     one, two = Normalization((0.5,), (2.0,)), Normalization((0.0, 1.0), (1.0, 3.0))
     audit: dict[str, Any] = {"quantiles": [0.1, 0.9], "problem": "pairs", "spectrum": {"mean": [1.0], "spread": [0.1]}}
     info = ModelInfo(recipe, 1, 2, one, two, audit, {"step": 10, "validation": 0.5})

@@ -122,6 +122,8 @@ def test_the_bound_on_weights_is_a_bound_and_not_far_off() -> None:
         ({"residual": True, "mean_network": True}, (1, 1), "keep one"),
         ({"base": 10**9}, (1, 1), "base 1000000000.*choose smaller ones"),
         ({"rate_base": 10**30}, (1, 1), "cannot be made.*choose smaller ones"),
+        ({"base": 1}, (1, 1), "model.base is 1, .* give at least 2, or model.norm: instance"),
+        ({"rate_base": 1, "network": "sr3"}, (1, 1), "model.rate_base is 1"),
         ({}, (0, 1), "0 channels and the target 1; give at least 1"),
     ],
 )
@@ -129,3 +131,9 @@ def test_impossible_models(values: dict[str, object], channels: tuple[int, int],
     recipe = ModelRecipe.model_validate({**SMALL, **values})
     with torch.device("meta"), pytest.raises(RecipeError, match=words):
         build_model(recipe, *channels)
+
+
+def test_one_filter_is_enough_where_nothing_is_normalised_over_channels() -> None:
+    for values in ({"norm": "instance"}, {"network": "sr3", "schedule": "global"}):
+        recipe = ModelRecipe.model_validate({**SMALL, "base": 1, "rate_base": 1, **values})
+        assert build_model(recipe, 1, 1).network is not None

@@ -180,3 +180,39 @@ def test_bound_takes_the_largest_curvature_of_a_step() -> None:
         expected += float((h * h / 2 * largest * error_sq(grid[i])).sum())
     bound = elbo.discretisation_bound(schedule, error_sq, 4, T_MIN)
     assert float(bound.difference) == pytest.approx(expected, rel=1e-3)
+
+
+ONE = torch.ones(1, 1, 1, 3, dtype=torch.float64)
+WRONG: dict[str, Callable[[Schedule], object]] = {
+    "t_min is 0.0; SNR is infinite at 0": lambda s: elbo.continuous_loss(s, lambda t: ONE, 0.0),
+    "t_min is 1.0; .* between 0 and 1": lambda s: elbo.continuous_loss(s, lambda t: ONE, 1.0),
+    "num_nodes is 0": lambda s: elbo.continuous_loss(s, lambda t: ONE, T_MIN, num_nodes=0),
+    "t_min is 0; .*": lambda s: elbo.discrete_loss(s, lambda t: ONE, 10, 0),
+    "num_steps is 1; give at least 2": lambda s: elbo.discrete_loss(s, lambda t: ONE, 1, T_MIN),
+    "num_steps is -3; give at least 2": lambda s: elbo.discretisation_bound(s, lambda t: ONE, -3, T_MIN),
+    "t_min is nan": lambda s: elbo.discretisation_bound(s, lambda t: ONE, 5, math.nan),
+    "t_min is -0.1": lambda s: elbo.times(5, -0.1),
+    "from 1 to 5; draw them from 2 to 5": lambda s: elbo.monte_carlo_loss(
+        s, lambda t: ONE, 5, T_MIN, torch.arange(1, 6)
+    ),
+    "from 2 to 6; draw them from 2 to 5": lambda s: elbo.monte_carlo_loss(
+        s, lambda t: ONE, 5, T_MIN, torch.arange(2, 7)
+    ),
+    "s is 0.0 and t 0.5; give 0 < s < t": lambda s: elbo.step_loss(s, ONE, torch.tensor(0.0), torch.tensor(0.5)),
+    "s is 0.5 and t 0.25": lambda s: elbo.step_loss(s, ONE, torch.tensor(0.5), torch.tensor(0.25)),
+    "num_steps is 0; give at least 1": lambda s: elbo.beta_hat(s, torch.tensor(0.5), 0),
+    "t reaches 0.05, inside the first step; give t >= 1/10": lambda s: elbo.beta_hat(s, torch.tensor(0.05), 10),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_wrong_settings_say_what_to_give(words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        WRONG[words](schedule_with(0.4, 1.6))
+
+
+def test_the_first_step_is_allowed_in_float32() -> None:
+    for num_steps in (3, 7, 49, 1000):
+        t = torch.arange(1, num_steps + 1) / num_steps
+        schedule = Schedule(torch.ones(num_steps, 1, 1, 1), LinearWarp(1.0, 1.0), reference_rate=1.0)
+        assert bool((elbo.beta_hat(schedule, t, num_steps) > 0).all())

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from networks import seeded
 from sfumato import CVDM, LearnedSchedule, losses
 from sfumato.diffusion import amplitudes, diffuse, velocity
 from sfumato.losses import Losses
-from sfumato.model import Objective, Predicts
+from sfumato.model import Objective, Predicts, Smoothness
 from sfumato.nn import UNet
 from sfumato.schedule import CosineSchedule, GlobalSchedule, LinearSchedule, PaperSchedule
 
@@ -81,21 +81,37 @@ def test_clean_noise_and_velocity_agree(predicts: Predicts) -> None:
 def test_objectives_are_weights_of_one_error() -> None:
     """|eps - eps_hat|^2 = a^2 |v - v_hat|^2; the bound weights the former by -SNR'/SNR."""
     inputs = batch(1, 1, 16, 16)
-    condition, target, t, eps = inputs
+    condition, target, _, eps = inputs
     schedule = build().schedule(condition)
-    log_gamma = schedule.log_gamma(t)
-    noisy = diffuse(target, eps, log_gamma)
-    prediction = build().predict(noisy, log_gamma, condition)
-    a, _ = amplitudes(log_gamma)
-    error = velocity(target, eps, log_gamma) - prediction.velocity
-    weights: dict[Objective, Tensor] = {
-        "velocity": torch.ones_like(a),
-        "noise": a.square(),
-        "elbo": -a.square() * schedule.log_snr(t, 1),
-    }
-    for objective, weight in weights.items():
-        loss = build(objective=objective).loss(*inputs)
+    objectives: list[tuple[Objective, Tensor]] = [("velocity", T), ("noise", T), ("elbo", 0.1 + 0.9 * T)]
+    for objective, t in objectives:
+        log_gamma = schedule.log_gamma(t)
+        a, _ = amplitudes(log_gamma)
+        prediction = build().predict(diffuse(target, eps, log_gamma), log_gamma, condition)
+        error = velocity(target, eps, log_gamma) - prediction.velocity
+        weight = 1.0 if objective == "velocity" else a.square()
+        weight = -0.9 * weight * schedule.log_snr(t, 1) if objective == "elbo" else weight
+        loss = build(objective=objective, t_min=0.1).loss(*inputs)
         torch.testing.assert_close(loss.diffusion, (weight * error.square()).mean() / 2, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("t_min", [1e-3, 0.1])
+def test_elbo_is_the_integral_from_t_min(t_min: float) -> None:
+    """An error of 1 everywhere leaves the weight: half the fall of log SNR from t_min to 1, which diverges at 0."""
+    number = 20_000
+    model = CVDM(
+        LinearSchedule.named("qpi"),
+        lambda images: torch.zeros_like(images[:, :1]),
+        predicts="noise",
+        objective="elbo",
+        t_min=t_min,
+    )
+    t = (torch.arange(number, dtype=torch.float64) + 0.5) / number
+    images = torch.zeros(number, 1, 1, 1, dtype=torch.float64)
+    schedule = model.schedule(images[:1])
+    ends = [schedule.log_snr(torch.tensor(end, dtype=torch.float64)).item() for end in (t_min, 1.0)]
+    got = model.loss(images, images, t, torch.ones_like(images)).diffusion
+    assert got.item() == pytest.approx((ends[0] - ends[1]) / 2, rel=1e-3)
 
 
 def test_default_objective_follows_the_prediction() -> None:
@@ -245,6 +261,7 @@ def test_wrong_batches_say_what_was_expected(change: dict[str, Tensor], words: s
         ({"smoothness": "beta"}, "gamma, snr"),
         ({"residual": True, "mean_network": nn.Identity()}, "one of them"),
         ({"scale": 0.0}, "positive"),
+        ({"objective": "elbo", "t_min": 0.0}, "t_min is 0.0; .* between 0 and 1"),
     ],
 )
 def test_wrong_settings_say_what_to_give(options: dict[str, Any], words: str) -> None:
@@ -277,7 +294,20 @@ def test_terms_enter_with_their_weights() -> None:
     gamma, snr = (float(term(schedule, t)) for term in (losses.smoothness, losses.snr_smoothness))
     assert float(build().loss(*inputs).smoothness) == pytest.approx(1e-3 * gamma, rel=1e-5)
     assert float(build(smoothness_weight=0.5).loss(*inputs).smoothness) == pytest.approx(0.5 * gamma, rel=1e-5)
-    assert float(build(smoothness="snr").loss(*inputs).smoothness) == pytest.approx(1e-3 * snr, rel=1e-5)
+    assert float(build(smoothness="snr").loss(*inputs).smoothness) == pytest.approx(1e-7 * snr, rel=1e-5)
+
+
+def test_either_smoothness_starts_with_the_same_force() -> None:
+    """The mean square of SNR'' is 1e4 times that of gamma''; what enters the loss is of one size."""
+    t = (torch.arange(200) + 0.5) / 200
+    images = torch.zeros(200, 1, 1, 1)
+    terms = [
+        CVDM(LearnedSchedule(torch.zeros_like), lambda seen: seen[:, :1], smoothness=kind)
+        .loss(images, images, t, images)
+        .smoothness.item()
+        for kind in get_args(Smoothness)
+    ]
+    assert terms[1] == pytest.approx(terms[0], rel=0.2)
 
 
 def test_networks_see_condition_mean_gamma_and_noisy_in_this_order() -> None:
@@ -313,7 +343,7 @@ def test_networks_may_be_lowered_but_not_what_is_made_of_their_output() -> None:
     assert {schedule.rate.dtype, center.dtype, *(part.dtype for part in prediction)} == {torch.float32}
 
 
-@pytest.mark.parametrize("objective", ["velocity", "noise"])
+@pytest.mark.parametrize("objective", get_args(Objective))
 def test_a_time_of_zero_leaves_gradients_finite(objective: Objective) -> None:
     """Uniform float32 draws hit 0 now and then; the root of the noise variance has an infinite slope there."""
     model = build(objective=objective)

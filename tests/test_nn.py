@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from networks import seeded
@@ -94,9 +95,117 @@ def test_paper_sizes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [({"ndim": 4}, "2 for images or 3"), ({"base": 0}, "base is 0"), ({"norm": "batch"}, "'channel' or 'instance'")],
+    ("make", "options", "words"),
+    [
+        (UNet, {"ndim": 4}, "2 for images or 3"),
+        (UNet, {"base": 0}, "base is 0"),
+        (UNet, {"norm": "batch"}, "'channel' or 'instance'"),
+        (UNet, {"base": 1}, "gives 0 for every image; give at least 2"),
+        (SR3UNet, {"ndim": 1}, "2 for images or 3"),
+        (SR3UNet, {"base": 0}, "base is 0"),
+        (SR3UNet, {"num_blocks": 0}, "num_blocks is 0; give at least 1"),
+        (SR3UNet, {"multipliers": ()}, r"multipliers are \(\); give one number"),
+        (SR3UNet, {"multipliers": (1, 0)}, r"multipliers are \(1, 0\)"),
+        (SR3UNet, {"attention_scales": -1}, "attention_scales is -1; give 0 to 5"),
+        (SR3UNet, {"attention_scales": 6}, "attention_scales is 6; give 0 to 5"),
+        (SR3UNet, {"dropout": 1.0}, "dropout is 1.0; give a probability"),
+    ],
 )
-def test_wrong_settings_say_what_to_give(options: dict[str, object], words: str) -> None:
+def test_wrong_settings_say_what_to_give(make: type[nn.Module], options: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        UNet(1, 1, **options)  # type: ignore[arg-type]
+        make(1, 1, **options)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("shape", [(2, 2, 16, 16), (2, 4, 16, 16), (2, 3, 8, 16, 16), (3, 16, 16)])
+def test_images_of_another_kind_are_refused(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="takes a batch with 3 channels and 2 spatial axes; give it such images"):
+        MAKERS[name](3, 1, 2)(torch.zeros(shape))
+
+
+def test_instance_normalisation_lives_with_one_filter() -> None:
+    """Channel normalisation of one filter is refused because it gives 0; over the image one filter still varies."""
+    network = seeded(lambda: UNet(1, 1, base=1, num_scales=2, norm="instance"))
+    assert float(network(images(1, 1, 8, 8)).detach().std()) > 0
+
+
+def test_unet_is_the_one_described() -> None:
+    """Two scales written out: (conv, softplus, norm) twice, max-pool, transposed conv, mirrored features first."""
+    network = seeded(lambda: UNet(1, 1, base=3, num_scales=2))
+    weights = network.state_dict()
+
+    def block(name: str, features: Tensor) -> Tensor:
+        for part in ("1", "2"):
+            kernel, bias = weights[f"{name}.conv{part}.weight"], weights[f"{name}.conv{part}.bias"]
+            features = F.softplus(F.conv2d(features, kernel, bias, padding=1))
+            scale, shift = weights[f"{name}.norm{part}.weight"], weights[f"{name}.norm{part}.bias"]
+            features = F.layer_norm(features.movedim(1, -1), scale.shape, scale, shift).movedim(-1, 1)
+        return features
+
+    image = images(1, 1, 8, 8)
+    fine = block("down.0", image)
+    coarse = block("down.1", F.max_pool2d(fine, 2))
+    lifted = F.conv_transpose2d(coarse, weights["lift.0.weight"], weights["lift.0.bias"], stride=2)
+    features = block("up.0", torch.cat([fine, lifted], dim=1))
+    expected = F.conv2d(features, weights["head.weight"], weights["head.bias"])
+    torch.testing.assert_close(network(image), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_sr3_is_the_one_described() -> None:
+    """Two scales written out: strided convolution down, attention at the coarse one, nearest neighbours up."""
+    network = seeded(lambda: SR3UNet(1, 1, base=24, multipliers=(1, 2), num_blocks=1))
+    weights = network.state_dict()
+
+    def layer(name: str, features: Tensor, stride: int = 1) -> Tensor:
+        kernel = weights[f"{name}.weight"]
+        return F.conv2d(features, kernel, weights[f"{name}.bias"], stride=stride, padding=kernel.shape[-1] // 2)
+
+    def norm(name: str, features: Tensor) -> Tensor:  # 32 groups, or as many of them as divide the channels
+        groups = {24: 8, 48: 16, 72: 8, 96: 32}[features.shape[1]]
+        return F.group_norm(features, groups, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+    def residual(name: str, features: Tensor) -> Tensor:
+        hidden = layer(f"{name}.body.2", F.silu(norm(f"{name}.body.0", features)))
+        hidden = layer(f"{name}.body.6", F.silu(norm(f"{name}.body.3", hidden)))
+        return hidden + (layer(f"{name}.skip", features) if f"{name}.skip.weight" in weights else features)
+
+    def attention(name: str, features: Tensor) -> Tensor:
+        pixels = norm(f"{name}.norm", features).flatten(2).transpose(1, 2)
+        q, k, v = F.linear(pixels, weights[f"{name}.qkv.weight"], weights[f"{name}.qkv.bias"]).chunk(3, dim=-1)
+        mixed = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1) @ v
+        out = F.linear(mixed, weights[f"{name}.out.weight"], weights[f"{name}.out.bias"])
+        return features + out.transpose(1, 2).reshape(features.shape)
+
+    image = images(2, 1, 8, 12)
+    skips = [layer("stem", image)]
+    skips.append(residual("down.0.0", skips[-1]))
+    skips.append(layer("down.1", skips[-1], stride=2))
+    skips.append(attention("down.2.1", residual("down.2.0", skips[-1])))
+    features = residual("middle.2", attention("middle.1", residual("middle.0", skips[-1])))
+    features = attention("up.0.1", residual("up.0.0", torch.cat([features, skips.pop()], dim=1)))
+    features = attention("up.1.1", residual("up.1.0", torch.cat([features, skips.pop()], dim=1)))
+    features = layer("up.1.3", features.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3))
+    features = residual("up.2.0", torch.cat([features, skips.pop()], dim=1))
+    features = residual("up.3.0", torch.cat([features, skips.pop()], dim=1))
+    expected = layer("head.2", F.silu(norm("head.0", features)))
+    torch.testing.assert_close(network(image), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("attention_scales", "number"), [(0, 0), (1, 4), (2, 7), (3, 10)])
+def test_sr3_attends_where_told(attention_scales: int, number: int) -> None:
+    """One block down, two up per attending scale, and the middle, which stands at the coarsest one."""
+    network = SR3UNet(1, 1, base=8, multipliers=(1, 2, 2), num_blocks=1, attention_scales=attention_scales)
+    assert sum(name.endswith(".qkv") for name, _ in network.named_modules()) == number
+    assert network(images(1, 1, 8, 8)).shape == (1, 1, 8, 8)
+
+
+def test_sr3_drops_features_in_training_only() -> None:
+    network = seeded(lambda: SR3UNet(1, 1, base=8, multipliers=(1, 2), num_blocks=1, dropout=0.3))
+    image = images(1, 1, 8, 8)
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.Dropout)]
+    assert {layer.p for layer in layers} == {0.3}
+    assert len(layers) == sum(name.endswith(".body") for name, _ in network.named_modules())
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        assert not torch.equal(network.train()(image), network(image))
+    assert torch.equal(network.eval()(image), network(image))

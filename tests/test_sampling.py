@@ -19,7 +19,7 @@ from exact_problems import (
 from networks import seeded
 from sfumato import CVDM, LearnedSchedule, sample
 from sfumato.diffusion import reverse_step
-from sfumato.nn import UNet
+from sfumato.nn import SR3UNet, UNet
 from sfumato.noise import NoiseField
 from sfumato.sampling import log_snr_grid, uniform_grid
 from sfumato.schedule import LinearSchedule, PaperSchedule, Schedule
@@ -232,6 +232,70 @@ def test_a_broken_schedule_is_refused() -> None:
         sample(CVDM(module, torch.zeros_like), torch.zeros(1, 1, 4, 4), num_samples=1, seed=0)
 
 
+def test_a_schedule_that_rises_again_is_refused_on_the_uniform_grid() -> None:
+    """rho = t (t + ... - 0.3) is negative at first: gamma would exceed 1 there, and its noise would be NaN."""
+    module = PaperSchedule(torch.zeros_like)
+    with torch.no_grad():
+        module.warp.rho_network.bias.fill_(-0.3)
+    model, x = CVDM(module, lambda images: torch.zeros_like(images[:, :1])), torch.zeros(1, 1, 4, 4)
+    with pytest.raises(ValueError, match=r"from t = 0 to 0.1, .* use grid='log_snr'"):
+        sample(model, x, num_samples=1, num_steps=10, seed=0, grid="uniform")
+    assert bool(sample(model, x, num_samples=1, num_steps=10, seed=0).isfinite().all())
+
+
+def test_draws_of_a_model_in_training_depend_on_the_seed_alone() -> None:
+    """Dropout would draw from torch's global generator; afterwards every layer has its own mode back."""
+    network = seeded(lambda: SR3UNet(3, 1, base=8, multipliers=(1, 2), num_blocks=1, dropout=0.5))
+    model, x = CVDM(LinearSchedule.named("qpi"), network).train(), torch.zeros(1, 1, 8, 8)
+    network.down.eval()
+    modes = [layer.training for layer in model.modules()]
+    in_training = [sample(model, x, num_samples=1, num_steps=3, seed=0) for _ in range(2)]
+    assert [layer.training for layer in model.modules()] == modes
+    assert torch.equal(*in_training)
+    assert torch.equal(in_training[0], sample(model.eval(), x, num_samples=1, num_steps=3, seed=0))
+    with pytest.raises(ValueError, match="channels"):
+        sample(model.train(), torch.zeros(1, 2, 8, 8), num_samples=1, seed=0)
+    assert all(layer.training for layer in model.modules())
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        (torch.full((1, 1, 4, 4), torch.nan), "NaN or infinite pixels; replace them"),
+        (torch.full((1, 1, 4, 4), -torch.inf), "NaN or infinite"),
+        (torch.zeros(1, 1, 4, 4, dtype=torch.uint8), "condition is torch.uint8; normalise it"),
+        (torch.zeros(1, 2, 4, 4), r"shape \(1, 2, 4, 4\), .* 1 channels and 2 spatial axes"),
+        (torch.zeros(1, 1, 4, 4, 4), r"shape \(1, 1, 4, 4, 4\), .* 1 channels and 2 spatial axes"),
+    ],
+)
+def test_wrong_conditions_say_what_to_give(condition: Tensor, words: str) -> None:
+    model = CVDM(LearnedSchedule(UNet(1, 1, base=4, num_scales=2)), UNet(3, 1, base=4, num_scales=2))
+    with pytest.raises(ValueError, match=words):
+        sample(model, condition, num_samples=1, seed=0)
+
+
+def test_a_nan_is_refused_even_if_the_schedule_does_not_look_at_it() -> None:
+    model = CVDM(LinearSchedule.named("qpi"), lambda images: images[:, :1])
+    with pytest.raises(ValueError, match="NaN"):
+        sample(model, torch.tensor([[[[0.0, torch.nan]]]]), num_samples=1, seed=0)
+
+
+def test_every_image_is_shown_its_own_center() -> None:
+    """Two draws of three images: the centre goes with its image, in what the network sees and in what is returned."""
+    seen: list[Tensor] = []
+
+    def network(images: Tensor) -> Tensor:
+        seen.append(images)
+        return torch.zeros_like(images[:, :1])
+
+    model = CVDM(LinearSchedule.named("qpi"), network, mean_network=lambda x: 10 * x, scale=1e-3)
+    condition = torch.arange(3.0).reshape(3, 1, 1, 1).expand(3, 1, 4, 4)
+    draws = sample(model, condition, num_samples=2, num_steps=2, seed=0)
+    for images in seen:
+        torch.testing.assert_close(images[:, 1], 10 * images[:, 0])
+    torch.testing.assert_close(draws, 10 * condition.expand_as(draws), rtol=0, atol=0.01)
+
+
 def test_one_step_returns_the_first_prediction() -> None:
     problem, condition = heteroscedastic(8)
     start = torch.zeros(1, 1, 1, 8, 8, dtype=torch.float64)
@@ -249,6 +313,25 @@ def test_grids() -> None:
     torch.testing.assert_close(log_snr.diff(), log_snr.diff()[:1].expand(31), rtol=1e-6, atol=0)
     t = torch.tensor([1.0, 0.75, 0.5, 0.25], dtype=torch.float64)
     assert uniform_grid(4, CLOCK, t) == pytest.approx((0.3 * t + 0.7 * t**2).tolist())
+
+
+def test_uniform_grid_is_relative_to_the_end() -> None:
+    """The paper's rho(1) is not 1, but the grid starts there: its fractions multiply log gamma(1)."""
+    warp, t = PaperSchedule(torch.zeros_like).double().warp, torch.tensor([1.0, 0.75, 0.5, 0.25], dtype=torch.float64)
+    rho = warp(t).rho.detach()
+    assert float(rho[0]) > 1.05
+    assert uniform_grid(4, warp, t) == pytest.approx((rho / rho[0]).tolist(), rel=1e-12)
+
+
+def test_grid_of_a_large_rate_is_finite_and_uniform() -> None:
+    """At a rate of 2000, exp(u) overflows; there minus the log-SNR is u itself, to 16 digits."""
+    grid = torch.tensor(log_snr_grid(8, 2000.0), dtype=torch.float64)
+    assert grid[0] == 1
+    assert float(2000 * grid[-1]) == pytest.approx(1e-6, rel=1e-6)
+    torch.testing.assert_close(grid[:6].diff(), grid[:2].diff().expand(5), rtol=1e-9, atol=0)
+    for rate in (1e-7, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="finite rate above 1e-06"):
+            log_snr_grid(8, rate)
 
 
 def test_every_pixel_reaches_its_own_end_with_the_papers_schedule() -> None:
@@ -274,6 +357,10 @@ def test_every_pixel_reaches_its_own_end_with_the_papers_schedule() -> None:
         ({"grid": "cosine"}, "log_snr, uniform"),
         ({"eta": 1.5}, "from 0"),
         ({"solver": "algorithm2", "eta": 0.5}, "leave eta at 0"),
+        ({"clamp": (1, -1)}, r"clamp is \(1, -1\); give the lowest value first"),
+        ({"clamp": (0.0, float("nan"))}, "give the lowest value first"),
+        ({"initial": torch.zeros(1, 1, 8, 8).double()}, r"expected \(1, 1, 1, 8, 8\)"),
+        ({"initial": torch.zeros(1, 1, 1, 8, 8)}, "is torch.float32; expected .* torch.float64"),
     ],
 )
 def test_wrong_settings_say_what_to_give(settings: dict[str, Any], words: str) -> None:

@@ -19,6 +19,7 @@ from sfumato.schedule import (
     PaperSchedule,
     Schedule,
 )
+from sfumato.warp import inverse_softplus
 
 RAW = st.floats(-20, 20)
 NUM_TIMES = 7
@@ -312,3 +313,23 @@ def test_sigmoid_steps_keep_their_digits() -> None:
     single = module.warp(t).rho.detach().double()
     exact = module.double().warp(t.double()).rho.detach()
     torch.testing.assert_close(single, exact, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("gamma_end", [1e-4, 1e-8, 1e-14])
+def test_cosine_keeps_its_digits_in_float32_up_to_its_end(gamma_end: float) -> None:
+    """Where cos theta is 1e-7, float32 holds neither 1 - cos theta nor pi/2 - theta, unless measured from the end."""
+    module, t = CosineSchedule(gamma_end), torch.tensor([1e-5, 1e-2, 0.3, 0.5, 0.9, 0.99, 1 - 2**-20, 1.0])
+    single, exact = (module(torch.zeros(8, 1, 1, 1, dtype=dtype)) for dtype in (torch.float32, torch.float64))
+    for order in (0, 1, 2):
+        got, expected = single.log_gamma(t, order), exact.log_gamma(t.double(), order)
+        torch.testing.assert_close(got.double(), expected, rtol=2e-6, atol=0)
+    assert exact.gamma(torch.ones((), dtype=torch.float64))[0].item() == pytest.approx(gamma_end, rel=1e-9)
+
+
+def test_large_rates_do_not_overflow() -> None:
+    """exp(710) is more than a float can hold."""
+    assert inverse_softplus(1e4) == 1e4
+    for value in (1e-9, 0.1, 2.0, 30.0):
+        assert inverse_softplus(value) == pytest.approx(math.log(math.expm1(value)), rel=1e-12)
+    schedule = PaperSchedule(torch.zeros_like, rate_init=1000.0)(torch.zeros(1, 1, 2, 2))
+    assert schedule.rate.max().item() == pytest.approx(1000)

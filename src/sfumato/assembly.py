@@ -100,6 +100,13 @@ def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) 
             f"model.num_scales is {model.num_scales}; give at most {_MOST_SCALES}, "
             "since images are padded to multiples of 2**(num_scales - 1) pixels"
         )
+    unets = {"base": model.network == "unet", "rate_base": model.schedule in ("learned", "paper")}
+    for name, is_unet in unets.items():
+        if is_unet and model.norm == "channel" and getattr(model, name) < 2:
+            raise RecipeError(
+                f"model.{name} is {getattr(model, name)}, but normalising over one channel gives 0 for every image; "
+                "give at least 2, or model.norm: instance"
+            )
     if model.residual and condition_channels != target_channels:
         raise RecipeError(
             f"model.residual needs as many condition channels as target channels, got {condition_channels} and "

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from sfumato.errors import RunError
 
-__all__ = ["replacing"]
+__all__ = ["replace_text", "replacing"]
 
 
 @contextlib.contextmanager
@@ -45,6 +45,13 @@ def replacing(path: Path, *, num_bytes: int, untouched: str) -> Iterator[BinaryI
     except BaseException:
         _remove(temporary)
         raise
+
+
+def replace_text(path: Path, text: str, *, untouched: str) -> None:
+    """Write a whole text file, in UTF-8, by :func:`replacing`."""
+    content = text.encode()
+    with replacing(path, num_bytes=len(content), untouched=untouched) as file:
+        file.write(content)
 
 
 def _sync_folder(folder: Path) -> None:

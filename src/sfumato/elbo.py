@@ -5,7 +5,8 @@ r"""The evidence lower bound in discrete and in continuous time: what the traini
 
 Weights are per pixel and the sums run over pixels, as in the paper. ``error_sq`` stands for a function of time that
 gives :math:`(y - \hat y(z_t))^2` per pixel, or its expectation. SNR is infinite at t = 0, so the discretised interval
-is [t_min, 1] with :math:`t_i = t_{min} + (1 - t_{min})\, i/T`; the paper has t_min = 0.
+is [t_min, 1] with :math:`t_i = t_{min} + (1 - t_{min})\, i/T`; the paper has t_min = 0. Functions raise ``ValueError``
+for a t_min that is not between 0 and 1, and for fewer than two steps: their sums start at the second.
 """
 
 import math
@@ -31,19 +32,31 @@ __all__ = [
 
 ErrorOfTime = Callable[[Tensor], Tensor]
 
+_ROUNDING = 1e-6
+"""What float32 may take from t num_steps = 1."""
+
 
 def times(num_steps: int, t_min: float, *, dtype: torch.dtype = torch.float64) -> Tensor:
     """The uniform partition t_0 = t_min, ..., t_T = 1, shape (T + 1)."""
+    _check_start(t_min)
+    if num_steps < 2:
+        raise ValueError(f"num_steps is {num_steps}; give at least 2, since the loss is a sum from the second step on")
     return torch.linspace(t_min, 1, num_steps + 1, dtype=dtype)
 
 
 def beta_hat(schedule: Schedule, t: Tensor, num_steps: int) -> Tensor:
     r"""Discrete rate :math:`\hat\beta_T(t) = 1 - \gamma(t)/\gamma(t - 1/T)`, about beta(t) / T.  [CVDM App. B.1, F]"""
+    if num_steps < 1:
+        raise ValueError(f"num_steps is {num_steps}; give at least 1")
+    if bool((t * num_steps < 1 - _ROUNDING).any()):
+        raise ValueError(f"t reaches {float(t.min()):.3g}, inside the first step; give t >= 1/{num_steps}, its end")
     return -torch.expm1(schedule.log_gamma(t) - schedule.log_gamma(t - 1 / num_steps))
 
 
 def step_loss(schedule: Schedule, error_sq: Tensor, s: Tensor, t: Tensor) -> Tensor:
     r"""One term :math:`L_{t_i} = \frac12 \sum_p (SNR_p(s) - SNR_p(t))\,(y - \hat y)_p^2`, shape ().  [CVDM App. D]"""
+    if not bool(((s > 0) & (s < t)).all()):
+        raise ValueError(f"s is {s.tolist()} and t {t.tolist()}; give 0 < s < t, since SNR is infinite at 0")
     return ((schedule.snr(s) - schedule.snr(t)) * error_sq).sum() / 2
 
 
@@ -68,6 +81,8 @@ def monte_carlo_loss(schedule: Schedule, error_sq: ErrorOfTime, num_steps: int, 
         One estimate per step number, shape (M).
     """
     grid = times(num_steps, t_min)
+    if not bool(((steps >= 2) & (steps <= num_steps)).all()):
+        raise ValueError(f"steps run from {int(steps.min())} to {int(steps.max())}; draw them from 2 to {num_steps}")
     estimates = [(num_steps - 1) * step_loss(schedule, error_sq(grid[i]), grid[i - 1], grid[i]) for i in steps]
     return torch.stack(estimates)
 
@@ -118,12 +133,20 @@ def discretisation_bound(
     return DiscretisationBound(difference, riemann, (derivative[0] * h).abs())
 
 
+def _check_start(t_min: float) -> None:
+    if not 0 < t_min < 1:
+        raise ValueError(f"t_min is {t_min}; SNR is infinite at 0, so give a number between 0 and 1")
+
+
 def _integrand(schedule: Schedule, error_sq: ErrorOfTime) -> ErrorOfTime:
     return lambda t: (schedule.snr(t, 1) * error_sq(t)).sum()
 
 
 def _integrate(function: ErrorOfTime, t_min: float, num_nodes: int) -> Tensor:
     """Gauss-Legendre quadrature over [t_min, 1] in log t, where SNR and its derivatives are smooth."""
+    _check_start(t_min)
+    if num_nodes < 1:
+        raise ValueError(f"num_nodes is {num_nodes}; give at least 1, 200 as a rule")
     nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
     half = -math.log(t_min) / 2
     t = (half * (torch.from_numpy(nodes) - 1)).exp()

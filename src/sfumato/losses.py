@@ -30,16 +30,18 @@ class Losses(NamedTuple):
         return self.diffusion + self.prior + self.consistency + self.smoothness + self.mean
 
 
-def diffusion(error: Tensor) -> Tensor:
+def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
     r"""Half the mean square of the prediction's error, :math:`\frac12 E\|\epsilon - \hat\epsilon\|^2`.  [CVDM Sec. 3.4]
 
     Note:
         The paper prints a minus sign, with which the minimum would be an infinite error.
 
     Args:
-        error: Error of noise or velocity, shape (B, C, *spatial), already weighted where a weight is wanted.
+        error: Error of noise or velocity, shape (B, C, *spatial).
+        weight: Of the square error, broadcastable to it; 1 if not given.
     """
-    return error.square().mean() / 2
+    square = error.square()
+    return (square if weight is None else weight * square).mean() / 2
 
 
 def prior(schedule: Schedule, target: Tensor) -> Tensor:
@@ -86,7 +88,8 @@ def snr_smoothness(schedule: Schedule, t: Tensor, *, t_min: float = 0.1) -> Tens
     r"""The alternative :math:`E\,SNR''^2`, which the paper derives and then avoids.  [CVDM Sec. 3.4, L_SNR]
 
     Note:
-        SNR is infinite at t = 0, so the expectation runs over [t_min, 1].
+        SNR is infinite at t = 0, so the expectation runs over [t_min, 1]. The paper has the norm, not its square; with
+        the square both terms are of one kind, and a mean over a batch estimates it without bias.
 
     Args:
         schedule: Bound to the condition.

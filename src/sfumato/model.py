@@ -27,10 +27,13 @@ Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` is the paper's, ``velocity`` amplifies no error."""
 
 Objective = Literal["velocity", "noise", "elbo"]
-"""Whose square error training minimises; ``elbo`` weights the noise by -SNR'/SNR, the exact bound."""
+"""Whose square error training minimises; ``elbo`` weights the noise by -SNR'/SNR, the exact bound on [t_min, 1]."""
 
 Smoothness = Literal["gamma", "snr"]
 """Whose curvature the smoothness term holds down."""
+
+_SMOOTHNESS_WEIGHTS: dict[Smoothness, float] = {"gamma": 1e-3, "snr": 1e-7}
+"""1e-3 is the reference code's; SNR'' is larger, and with 1e-7 the terms start training with about the same size."""
 
 
 class Prediction(NamedTuple):
@@ -59,7 +62,9 @@ class CVDM(nn.Module):
         residual: Diffuse the difference from the condition, which must have C channels.
         scale: Divides what is diffused, so that it has about unit size.
         smoothness: ``gamma`` (the paper's choice) or ``snr`` (its motivation).
-        smoothness_weight: The paper's alpha; 1e-3 is the value in its reference code.
+        smoothness_weight: The paper's alpha; if not given 1e-3, the value in its reference code, for ``gamma`` and 1e-7
+            for ``snr``, whose square curvature is some 1e4 times larger.
+        t_min: Where the times of ``elbo`` start; its weight is infinite at 0, where SNR is.
 
     Example:
         >>> from sfumato import LearnedSchedule
@@ -82,7 +87,8 @@ class CVDM(nn.Module):
         residual: bool = False,
         scale: float = 1.0,
         smoothness: Smoothness = "gamma",
-        smoothness_weight: float = 1e-3,
+        smoothness_weight: float | None = None,
+        t_min: float = 1e-3,
     ) -> None:
         super().__init__()
         _check_choice("predicts", predicts, get_args(Predicts))
@@ -92,6 +98,8 @@ class CVDM(nn.Module):
             raise ValueError("residual and mean_network are both given; the target has one centre, so give one of them")
         if scale <= 0:
             raise ValueError(f"scale is {scale}; give a positive number")
+        if not 0 < t_min < 1:
+            raise ValueError(f"t_min is {t_min}; the bound is infinite at 0, so give a number between 0 and 1")
         self.schedule = schedule
         self.network = network
         self.target_channels = target_channels
@@ -101,7 +109,8 @@ class CVDM(nn.Module):
         self.residual = residual
         self.scale = scale
         self.smoothness = smoothness
-        self.smoothness_weight = smoothness_weight
+        self.smoothness_weight = _SMOOTHNESS_WEIGHTS[smoothness] if smoothness_weight is None else smoothness_weight
+        self.t_min = t_min
 
     def center(self, condition: Tensor) -> Tensor | None:
         """What is known of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
@@ -143,7 +152,7 @@ class CVDM(nn.Module):
         Args:
             condition: What was measured, shape (B, K, *spatial).
             target: What is sought, shape (B, C, *spatial).
-            t: Times in (0, 1], shape (B).
+            t: Times in [0, 1], shape (B); ``elbo`` moves those of its term to [t_min, 1].
             eps: Unit normal noise, shape of ``target``.
 
         Returns:
@@ -160,18 +169,19 @@ class CVDM(nn.Module):
             center = center.detach()
             diffused = target - center
         diffused = diffused / self.scale
-        log_gamma = schedule.log_gamma(t)
+        start = self.t_min if self.objective == "elbo" else 0.0
+        t_noisy = start + (1 - start) * t
+        log_gamma = schedule.log_gamma(t_noisy)
         noisy = diffuse(diffused, eps, log_gamma)
         prediction = self.predict(noisy, log_gamma, condition, center)
         if self.objective == "velocity":
             error = velocity(diffused, eps, log_gamma) - prediction.velocity
         else:
             error = eps - prediction.noise
-        if self.objective == "elbo":
-            error = error * (-schedule.log_snr(t, order=1)).sqrt()
+        weight = -(1 - start) * schedule.log_snr(t_noisy, order=1) if self.objective == "elbo" else None
         curvature = losses.smoothness if self.smoothness == "gamma" else losses.snr_smoothness
         return Losses(
-            diffusion=losses.diffusion(error),
+            diffusion=losses.diffusion(error, weight),
             prior=losses.prior(schedule, diffused),
             consistency=losses.consistency(schedule, t),
             smoothness=self.smoothness_weight * curvature(schedule, t),

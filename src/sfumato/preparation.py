@@ -14,6 +14,7 @@ from sfumato.data.normalize import Normalization, fit
 from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs, read_manifest, split_pairs
+from sfumato.durable import replace_text
 from sfumato.errors import RecipeError
 from sfumato.recipe import Recipe
 from sfumato.runfolder import RunFolder
@@ -38,9 +39,7 @@ class Prepared:
     def write(self, folder: RunFolder) -> None:
         """Keep the statistics with the run, so that a resumed run has the same to the bit."""
         values = {"condition": self.condition.to_json(), "target": self.target.to_json(), "audit": self.audit}
-        temporary = folder.statistics_file.with_suffix(".tmp")
-        temporary.write_text(json.dumps(values), encoding="utf-8")
-        temporary.replace(folder.statistics_file)
+        replace_text(folder.statistics_file, json.dumps(values), untouched="No statistics were written")
 
 
 def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:

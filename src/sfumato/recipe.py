@@ -71,9 +71,9 @@ class ModelRecipe(_Section):
     network: Literal["unet", "sr3"] = "unet"
     """The paper's U-Net, or the larger one for natural images."""
     base: Positive = 32
-    """Filters of the noise network at full resolution; the paper has 64."""
+    """Filters of the noise network at full resolution; the reference code has 64."""
     rate_base: Positive = 16
-    """Filters of the rate network at full resolution; the paper has 32."""
+    """Filters of the rate network at full resolution; the reference code has 32."""
     num_scales: Positive = 5
     """Resolutions of the networks."""
     norm: Literal["channel", "instance"] = "channel"

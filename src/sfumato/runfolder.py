@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sfumato import recipe as recipes
+from sfumato.durable import replace_text
 from sfumato.errors import RunError
 from sfumato.recipe import Recipe
 
@@ -51,14 +52,12 @@ class RunFolder:
         try:
             for folder in (self.path, self.checkpoints, self.panels):
                 folder.mkdir(parents=True, exist_ok=True)
-            temporary = self.recipe_file.with_suffix(".tmp")
-            temporary.write_text(recipes.dump(recipe), encoding="utf-8")
-            temporary.replace(self.recipe_file)
         except OSError as error:
             raise RunError(
                 f"cannot write to the run folder {self.path}: {error.strerror or error}; "
                 "choose a folder that you may write to, with --out"
             ) from error
+        replace_text(self.recipe_file, recipes.dump(recipe), untouched="No run was started")
 
     def log(self, **values: Any) -> None:
         """Append one line to the metrics."""
@@ -77,9 +76,8 @@ class RunFolder:
     def rewind(self, step: int) -> None:
         """Forget what was logged after a step, so that no step is logged twice when the run goes on from it."""
         kept = [values for values in self.metrics() if values["step"] <= step]
-        temporary = self.metrics_file.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(values) + "\n" for values in kept), encoding="utf-8")
-        temporary.replace(self.metrics_file)
+        text = "".join(json.dumps(values) + "\n" for values in kept)
+        replace_text(self.metrics_file, text, untouched="The metrics are as they were")
 
     def settle(self) -> None:
         """Make what was logged durable, before a checkpoint that presumes it."""

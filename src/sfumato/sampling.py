@@ -1,11 +1,12 @@
 r"""Samplers: from pure noise to draws of the posterior, in a few network calls.
 
 With :math:`a = \sqrt\gamma`, :math:`s = \sqrt{1-\gamma}` and half log-SNR :math:`l = \log(a/s)`, a step of
-:math:`h = l_1 - l_0` is, exactly and per pixel,
+:math:`h = l_1 - l_0` is, per pixel,
 
 .. math:: z_1 = \frac{s_1}{s_0} e^{-\eta^2 h} z_0 - a_1\, expm1(-(1+\eta^2) h)\, D + s_1 \sqrt{-expm1(-2\eta^2 h)}\, \xi
 
-where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``).
+where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``). The
+step is exact if the prediction stays at D all through it, whatever its length; what varies is the solver's error.
 The schedule's drift is diagonal and known in closed form; only the network couples pixels.  [DPM-Solver++]
 
 =============  =====  ==========================================================================
@@ -21,17 +22,18 @@ algorithm2     --     [CVDM Alg. 2]: the same mean, but noise of the larger vari
 For 0 < eta < 1 the family differs from DDIM's own interpolation.
 """
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, Protocol, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from sfumato.model import Prediction
 from sfumato.noise import NoiseField
 from sfumato.schedule import Schedule
-from sfumato.warp import Warp
+from sfumato.warp import Warp, inverse_softplus
 
 __all__ = ["Denoiser", "Grid", "Noise", "Solver", "log_snr_grid", "sample", "uniform_grid"]
 
@@ -86,11 +88,12 @@ def sample(
 ) -> Tensor:
     """Draw from the posterior of the target given the condition.
 
-    The rate network (and the mean network) runs once, the denoising network ``num_steps`` times.
+    The rate network (and the mean network) runs once, the denoising network ``num_steps`` times. A model in training
+    mode is put into evaluation mode meanwhile: a draw depends on nothing random but ``seed``.
 
     Args:
         model: A trained model.
-        condition: What was measured, shape (B, K, *spatial).
+        condition: What was measured, floating point, finite, shape (B, K, *spatial).
         num_samples: N draws per image; they go through the network together.
         num_steps: Network calls per draw.
         solver: See the table above.
@@ -105,6 +108,9 @@ def sample(
     Returns:
         Draws of shape (N, B, C, *spatial).
 
+    Raises:
+        ValueError: If an argument is not as above, or if the schedule does not fall from t = 0 to t = 1.
+
     Example:
         >>> from sfumato import CVDM, LearnedSchedule
         >>> from sfumato.nn import UNet
@@ -112,49 +118,54 @@ def sample(
         >>> sample(model, torch.zeros(2, 1, 16, 16), num_samples=3, num_steps=4, seed=0).shape
         torch.Size([3, 2, 1, 16, 16])
     """
-    _check(num_samples, num_steps, solver, eta, grid)
-    schedule, center = model.schedule(condition), model.center(condition)
-    end = schedule.log_gamma(condition.new_ones(()))
-    if not bool((end < 0).all()):
-        raise ValueError(
-            f"log gamma(1) reaches {float(end.max()):.3g}, but noise must remove signal; the schedule is broken (a "
-            "PaperSchedule can be, or a condition with NaN): train it further or use LearnedSchedule"
-        )
-    fractions = (
-        log_snr_grid(num_steps, schedule.reference_rate)
-        if grid == "log_snr"
-        else uniform_grid(num_steps, schedule.warp, condition)
-    )
+    _check_settings(num_samples, num_steps, solver, eta, grid, clamp)
     shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
-    noise = seed if callable(seed) else NoiseField(int(seed))
+    _check_images(condition, initial, shape)
+    with _evaluating(model):
+        schedule, center = model.schedule(condition), model.center(condition)
+        end, fractions = _path(schedule, condition, num_steps, grid)
+        noise = seed if callable(seed) else NoiseField(int(seed))
 
-    def draw(step: int) -> Tensor:
-        return noise(step, shape, dtype=condition.dtype, device=condition.device)
+        def draw(step: int) -> Tensor:
+            return noise(step, shape, dtype=condition.dtype, device=condition.device)
 
-    repeated = _repeat(condition, num_samples)
-    repeated_center = None if center is None else _repeat(center, num_samples)
-    state = draw(0) if initial is None else initial
-    now, past = _Level.at(end * fractions[0]), None
-    for step in range(num_steps):
-        log_gamma = _repeat(now.log_gamma, num_samples) if len(end) > 1 else now.log_gamma
-        clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).clean.view(shape)
-        if clamp is not None:
-            clean = clean.clamp(*clamp)
-        if step == num_steps - 1:
-            break
-        after = _Level.at(end * fractions[step + 1])
-        h = after.half_log_snr - now.half_log_snr
-        guess = clean
-        if solver == "2m" and past is not None:
-            guess = clean + (clean - past.clean) * (h / (2 * past.h))
-        state = _mean(state, guess, now, after, h, 1.0 if solver == "algorithm2" else eta)
-        if solver == "algorithm2":
-            state = state + (-torch.expm1(now.log_gamma - after.log_gamma)).sqrt() * draw(step + 1)
-        elif eta > 0:
-            state = state + after.log_s.exp() * (-torch.expm1(-2 * eta**2 * h)).sqrt() * draw(step + 1)
-        now, past = after, _Past(clean, h)
+        repeated = _repeat(condition, num_samples)
+        repeated_center = None if center is None else _repeat(center, num_samples)
+        state = draw(0) if initial is None else initial
+        now, past = _Level.at(end * fractions[0]), None
+        for step in range(num_steps):
+            log_gamma = _repeat(now.log_gamma, num_samples) if len(end) > 1 else now.log_gamma
+            clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).clean.view(shape)
+            if clamp is not None:
+                clean = clean.clamp(*clamp)
+            if step == num_steps - 1:
+                break
+            after = _Level.at(end * fractions[step + 1])
+            h = after.half_log_snr - now.half_log_snr
+            guess = clean
+            if solver == "2m" and past is not None:
+                guess = clean + (clean - past.clean) * (h / (2 * past.h))
+            state = _mean(state, guess, now, after, h, 1.0 if solver == "algorithm2" else eta)
+            if solver == "algorithm2":
+                state = state + (-torch.expm1(now.log_gamma - after.log_gamma)).sqrt() * draw(step + 1)
+            elif eta > 0:
+                state = state + after.log_s.exp() * (-torch.expm1(-2 * eta**2 * h)).sqrt() * draw(step + 1)
+            now, past = after, _Past(clean, h)
     clean = model.scale * clean
     return clean if center is None else center + clean
+
+
+@contextlib.contextmanager
+def _evaluating(model: Denoiser) -> Iterator[None]:
+    """Put every layer into evaluation mode, which turns dropout off, and give each its own mode back."""
+    layers = [layer for layer in model.modules() if layer.training] if isinstance(model, nn.Module) else []
+    try:
+        for layer in layers:
+            layer.training = False
+        yield
+    finally:
+        for layer in layers:
+            layer.training = True
 
 
 class _Level(NamedTuple):
@@ -177,6 +188,19 @@ class _Past(NamedTuple):
     h: Tensor
 
 
+def _path(schedule: Schedule, condition: Tensor, num_steps: int, grid: Grid) -> tuple[Tensor, list[float]]:
+    """Log gamma at t = 1 and the fractions of it at which the network is asked."""
+    end = schedule.log_gamma(condition.new_ones(()))
+    if not bool((end < 0).all()):
+        raise ValueError(
+            f"log gamma(1) reaches {float(end.max()):.3g}, but noise must remove signal; the schedule is broken (a "
+            "PaperSchedule can be): train it further or use LearnedSchedule"
+        )
+    if grid == "log_snr":
+        return end, log_snr_grid(num_steps, schedule.reference_rate)
+    return end, uniform_grid(num_steps, schedule.warp, condition)
+
+
 def _mean(state: Tensor, clean: Tensor, now: _Level, after: _Level, h: Tensor, eta: float) -> Tensor:
     """The step of the module's formula without its noise."""
     keep = (after.log_s - now.log_s - eta**2 * h).exp()
@@ -190,17 +214,38 @@ def log_snr_grid(num_steps: int, reference_rate: float) -> list[float]:
     With rate L: :math:`l_i` uniform from :math:`L\rho = L` to :math:`L\rho = 10^{-6}` and
     :math:`\rho_i = log1p(e^{-2 l_i}) / L`. The grid depends on a constant of the model, never on the image or the tile.
     """
-    first, last = (-math.log(math.expm1(u)) / 2 for u in (reference_rate, _LAST_NOISE))
+    if not _LAST_NOISE < reference_rate < math.inf:
+        raise ValueError(
+            f"reference_rate is {reference_rate}; give a finite rate above {_LAST_NOISE:g}, the grid's end"
+        )
+    first, last = inverse_softplus(reference_rate), inverse_softplus(_LAST_NOISE)  # -2 l: minus the log-SNR
     gaps = max(num_steps - 1, 1)
-    halves = [first + (last - first) * step / gaps for step in range(num_steps)]
-    return [1.0, *(math.log1p(math.exp(-2 * half)) / reference_rate for half in halves[1:])]
+    levels = [first + (last - first) * step / gaps for step in range(num_steps)]
+    return [1.0, *(_softplus(level) / reference_rate for level in levels[1:])]
 
 
 def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
-    r"""Values of :math:`\rho(t)/\rho(1)` at t = 1, 1 - 1/T, ..., 1/T, the paper's discretisation.  [CVDM Sec. 3.1]"""
+    r"""Values of :math:`\rho(t)/\rho(1)` at t = 1, 1 - 1/T, ..., 1/T, the paper's discretisation.  [CVDM Sec. 3.1]
+
+    Raises:
+        ValueError: If rho does not rise from each of these times to the next.
+    """
     t = 1 - torch.arange(num_steps, dtype=like.dtype, device=like.device) / num_steps
     rho = warp(t).rho.detach().double()
+    falls = torch.cat([-rho.diff(), rho[-1:]]) > 0
+    if not bool(falls.all()):
+        low, high = (1 - (int(falls.int().argmin()) + later) / num_steps for later in (1, 0))
+        raise ValueError(
+            f"rho does not rise from t = {low:.3g} to {high:.3g}, so no noise would be removed on the way back; the "
+            "schedule is not monotone (a PaperSchedule need not be): use grid='log_snr', train it further or use "
+            "LearnedSchedule"
+        )
     return [float(value) for value in rho / rho[0]]
+
+
+def _softplus(value: float) -> float:
+    """log(1 + exp(value)), which large values do not overflow."""
+    return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
 
 
 def _repeat(images: Tensor, num_samples: int) -> Tensor:
@@ -208,7 +253,9 @@ def _repeat(images: Tensor, num_samples: int) -> Tensor:
     return images.repeat(num_samples, *[1] * (images.ndim - 1))
 
 
-def _check(num_samples: int, num_steps: int, solver: str, eta: float, grid: str) -> None:
+def _check_settings(
+    num_samples: int, num_steps: int, solver: str, eta: float, grid: str, clamp: tuple[float, float] | None
+) -> None:
     if num_samples < 1 or num_steps < 1:
         raise ValueError(f"num_samples is {num_samples} and num_steps {num_steps}; give at least 1 of each")
     if solver not in get_args(Solver):
@@ -219,3 +266,17 @@ def _check(num_samples: int, num_steps: int, solver: str, eta: float, grid: str)
         raise ValueError(f"eta is {eta}; give a number from 0 (no added noise) to 1 (ancestral)")
     if solver == "algorithm2" and eta:
         raise ValueError(f"eta is {eta}, but algorithm2 has its own noise; leave eta at 0")
+    if clamp is not None and not clamp[0] < clamp[1]:
+        raise ValueError(f"clamp is {clamp}; give the lowest value first, then a higher one")
+
+
+def _check_images(condition: Tensor, initial: Tensor | None, shape: torch.Size) -> None:
+    if not condition.is_floating_point():
+        raise ValueError(f"condition is {condition.dtype}; normalise it as in training, to floating point")
+    if not bool(condition.isfinite().all()):
+        raise ValueError("condition has NaN or infinite pixels; replace them or leave the image out")
+    if initial is not None and (initial.shape, initial.dtype) != (shape, condition.dtype):
+        raise ValueError(
+            f"initial has shape {tuple(initial.shape)} and is {initial.dtype}; expected {tuple(shape)}, which is "
+            f"(num_samples, B, C, *spatial), and {condition.dtype} as the condition"
+        )

@@ -204,8 +204,8 @@ class PaperSchedule(nn.Module):
 
     Args:
         network: Maps a condition (B, K, *spatial) to raw rates (B, C, *spatial), made positive by softplus.
-        rate_init: Rate before training where ``network`` gives 0. With a plain softplus training starts near
-            :math:`\gamma(1) = 1/4` and leaves it very slowly.
+        rate_init: Rate before training where ``network`` gives 0. With a plain softplus of it, log 2, training
+            would start near :math:`\gamma(1) = 1/2` and leave it very slowly.
         num_units: Sigmoid units of each time network.
     """
 
@@ -288,6 +288,6 @@ class CosineSchedule(_FixedSchedule):
                 f"gamma_end is {gamma_end} and offset {offset}; give 0 < gamma_end < 1 and a positive offset"
             )
         start = math.pi / 2 * offset / (1 + offset)
-        end = math.acos(math.sqrt(gamma_end) * math.cos(start))
+        gap = math.asin(math.sqrt(gamma_end) * math.cos(start))
         rate = -math.log(gamma_end)
-        super().__init__(rate, CosineWarp(start, end, rate))
+        super().__init__(rate, CosineWarp(start, gap, rate))

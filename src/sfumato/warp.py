@@ -36,8 +36,8 @@ class Warp(Protocol):
 
 
 def inverse_softplus(value: float) -> float:
-    """The raw parameter whose softplus is ``value``, for initialisation."""
-    return math.log(math.expm1(value))
+    """The number whose softplus is ``value``, log(expm1(value)), in a form that large values do not overflow."""
+    return value + math.log(-math.expm1(-value))
 
 
 class TimeWarp(nn.Module):
@@ -142,18 +142,26 @@ class LinearWarp:
 
 @dataclass(frozen=True)
 class CosineWarp:
-    r"""Time functions of :math:`\gamma = \cos^2\theta(t) / \cos^2\theta_0` with :math:`\theta` linear in t."""
+    r"""Time functions of :math:`\gamma = \cos^2\theta(t) / \cos^2\theta_0` with :math:`\theta` linear in t.
+
+    Attributes:
+        start: :math:`\theta(0)`.
+        gap: :math:`\pi/2 - \theta(1)`, what is left to the angle at which no signal remains.
+        rate: :math:`-\log\gamma(1)`.
+    """
 
     start: float
-    end: float
+    gap: float
     rate: float
 
     def __call__(self, t: Tensor) -> Clock:
         r""":math:`\rho = -\log\gamma` over ``rate``, with its derivatives."""
-        speed = self.end - self.start
+        speed = math.pi / 2 - self.gap - self.start
         half, theta = speed * t / 2, self.start + speed * t
-        # 1 - cos theta / cos theta_0 as a product, so that rho is exact near t = 0
+        # The cosine from its zero, and 1 - cos theta / cos theta_0 as a product: each keeps its digits near one end.
+        cosine = (self.gap + speed * (1 - t)).sin()
         drop = 2 * half.sin() * (self.start + half).sin() / math.cos(self.start)
-        rho_dot = 2 * speed * theta.tan() / self.rate
-        rho_ddot = 2 * speed**2 / theta.cos().square() / self.rate
-        return Clock(-2 * torch.log1p(-drop) / self.rate, rho_dot, rho_ddot, tau=rho_dot)
+        log_cosine = torch.where(drop < 0.5, torch.log1p(-drop.clamp(max=0.5)), (cosine / math.cos(self.start)).log())
+        rho_dot = 2 * speed * theta.sin() / cosine / self.rate
+        rho_ddot = 2 * speed**2 / cosine.square() / self.rate
+        return Clock(-2 * log_cosine / self.rate, rho_dot, rho_ddot, tau=rho_dot)

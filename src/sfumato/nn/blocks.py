@@ -10,6 +10,8 @@ __all__ = [
     "ChannelNorm",
     "GroupNorm",
     "Normalization",
+    "check_images",
+    "check_sizes",
     "conv",
     "crop_to",
     "normalization",
@@ -19,6 +21,24 @@ __all__ = [
 ]
 
 Normalization = Literal["channel", "instance"]
+
+
+def check_sizes(ndim: int, **sizes: int) -> None:
+    """Refuse a network of other than 2 or 3 spatial axes, or one of whose sizes is not positive."""
+    if ndim not in (2, 3):
+        raise ValueError(f"ndim is {ndim}; give 2 for images or 3 for volumes")
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; give at least 1")
+
+
+def check_images(images: Tensor, channels: int, ndim: int) -> None:
+    """Refuse images that a network of so many input channels and spatial axes cannot take."""
+    if images.ndim != ndim + 2 or images.shape[1] != channels:
+        raise ValueError(
+            f"images have shape {tuple(images.shape)}, but this network takes a batch with {channels} channels and "
+            f"{ndim} spatial axes; give it such images, or make a network for these"
+        )
 
 
 def conv(ndim: int, in_channels: int, out_channels: int, size: int = 3, *, stride: int = 1) -> nn.Module:
@@ -66,6 +86,11 @@ class ChannelNorm(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
+        if channels < 2:
+            raise ValueError(
+                f"channel normalisation of {channels} channel gives 0 for every image; "
+                "give at least 2 (a base of 2 or more), or choose norm='instance'"
+            )
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
 

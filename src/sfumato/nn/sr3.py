@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.nn.blocks import GroupNorm, conv, crop_to, pad_to_stride, zero_output
+from sfumato.nn.blocks import GroupNorm, check_images, check_sizes, conv, crop_to, pad_to_stride, zero_output
 
 __all__ = ["SR3UNet"]
 
@@ -26,7 +26,7 @@ class SR3UNet(nn.Module):
         base: Filters at full resolution.
         multipliers: Filters at each scale, in units of ``base``.
         num_blocks: Residual blocks per scale on the way down; one more on the way up.
-        attention_scales: How many of the coarsest scales attend over all their pixels.
+        attention_scales: How many of the coarsest scales attend over all their pixels; with 0 nothing does.
         ndim: 2 for images, 3 for volumes.
         dropout: Probability of dropping a feature inside a residual block.
 
@@ -50,6 +50,16 @@ class SR3UNet(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_sizes(ndim, in_channels=in_channels, out_channels=out_channels, base=base, num_blocks=num_blocks)
+        if not multipliers or min(multipliers) < 1:
+            raise ValueError(f"multipliers are {tuple(multipliers)}; give one number of at least 1 per scale")
+        if not 0 <= attention_scales <= len(multipliers):
+            raise ValueError(
+                f"attention_scales is {attention_scales}; give 0 to {len(multipliers)}, the number of scales"
+            )
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is {dropout}; give a probability of at least 0 and below 1")
+        self.in_channels, self.ndim = in_channels, ndim
         widths = [base * multiplier for multiplier in multipliers]
         last = len(widths) - 1
         self.stride = 2**last
@@ -70,7 +80,9 @@ class SR3UNet(nn.Module):
                 self.down.append(conv(ndim, width, width, stride=2))
                 skips.append(width)
         self.middle = nn.Sequential(
-            _ResidualBlock(ndim, width, width, dropout), _Attention(width), _ResidualBlock(ndim, width, width, dropout)
+            _ResidualBlock(ndim, width, width, dropout),
+            _Attention(width) if attention_scales else nn.Identity(),
+            _ResidualBlock(ndim, width, width, dropout),
         )
         self.up = nn.ModuleList()
         for scale in range(last, -1, -1):
@@ -84,6 +96,7 @@ class SR3UNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, in_channels, *spatial) to (B, out_channels, *spatial)."""
+        check_images(images, self.in_channels, self.ndim)
         features = self.stem(pad_to_stride(images, self.stride))
         mirrored = [features]
         for layer in self.down:

@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from sfumato.nn.blocks import (
     Normalization,
+    check_images,
+    check_sizes,
     conv,
     crop_to,
     normalization,
@@ -28,7 +30,8 @@ class UNet(nn.Module):
     Args:
         in_channels: Channels of the input, already concatenated.
         out_channels: Channels of the output.
-        base: Filters at full resolution; the paper has 64 for the noise network and 32 for the rate network.
+        base: Filters at full resolution, at least 2 with ``channel``; the reference code has 64 for the noise network
+            and 32 for the rate network.
         num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
         ndim: 2 for images, 3 for volumes.
         norm: ``channel`` (statistics over the channels of each pixel) or ``instance`` (the paper's, over the image).
@@ -51,9 +54,8 @@ class UNet(nn.Module):
         norm: Normalization = "channel",
     ) -> None:
         super().__init__()
-        _check_sizes(in_channels=in_channels, out_channels=out_channels, base=base, num_scales=num_scales)
-        if ndim not in (2, 3):
-            raise ValueError(f"ndim is {ndim}; give 2 for images or 3 for volumes")
+        check_sizes(ndim, in_channels=in_channels, out_channels=out_channels, base=base, num_scales=num_scales)
+        self.in_channels, self.ndim = in_channels, ndim
         widths = [base * 2**scale for scale in range(num_scales)]
         self.stride = 2 ** (num_scales - 1)
         self.pool = {2: nn.MaxPool2d, 3: nn.MaxPool3d}[ndim](2)
@@ -66,6 +68,7 @@ class UNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, in_channels, *spatial) to (B, out_channels, *spatial)."""
+        check_images(images, self.in_channels, self.ndim)
         features = pad_to_stride(images, self.stride)
         mirrored: list[Tensor] = []
         for scale, block in enumerate(self.down):
@@ -89,9 +92,3 @@ class _Block(nn.Module):
         features = self.norm1(F.softplus(self.conv1(features)))
         result: Tensor = self.norm2(F.softplus(self.conv2(features)))
         return result
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}; give at least 1")
