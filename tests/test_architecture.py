@@ -43,6 +43,7 @@ LAYERS: dict[str, int] = {
     "preparation": 3,
     "validation": 3,
     "train": 3,
+    "restoration": 3,
     "doctor": 3,
     # 4, shells
     "cli": 4,
@@ -138,7 +139,7 @@ def test_modules_say_what_they_offer(path: Path) -> None:
 
 def test_public_names() -> None:
     """A change here is a change of the public interface."""
-    assert sfumato.__all__ == ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "sample"]
+    assert sfumato.__all__ == ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "restore", "sample"]
     for name in sfumato.__all__:
         assert getattr(sfumato, name) is not None
         assert name in dir(sfumato)

@@ -14,16 +14,18 @@ if TYPE_CHECKING:
     from sfumato.model import CVDM
     from sfumato.model_file import load
     from sfumato.posterior import Posterior
+    from sfumato.restoration.array import restore
     from sfumato.sampling import sample
     from sfumato.schedule import LearnedSchedule
 
-__all__ = ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "sample"]
+__all__ = ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "restore", "sample"]
 
 _HOME = {
     "CVDM": "sfumato.model",
     "LearnedSchedule": "sfumato.schedule",
     "Posterior": "sfumato.posterior",
     "load": "sfumato.model_file",
+    "restore": "sfumato.restoration.array",
     "sample": "sfumato.sampling",
 }
 

@@ -19,27 +19,29 @@ def draw_panel(
     condition: NDArray[np.floating],
     mean: NDArray[np.floating],
     std: NDArray[np.floating],
-    target: NDArray[np.floating],
+    target: NDArray[np.floating] | None = None,
 ) -> None:
-    """Draw one row per image: measured, restored (mean), uncertainty (standard deviation), truth.
+    """Draw one row per image: measured, restored (mean), uncertainty (standard deviation) and, if known, the truth.
 
     Args:
         path: PNG file to write.
         condition: First channel, shape (M, H, W).
         mean: Shape (M, H, W).
         std: Shape (M, H, W).
-        target: Shape (M, H, W).
+        target: Shape (M, H, W); sets the grey scale of the mean where it is given.
     """
     rows = []
-    for images in zip(condition, mean, std, target, strict=True):
-        low, high = np.quantile(images[3], [0.001, 0.999])
+    for images in zip(condition, mean, std, *([] if target is None else [target]), strict=True):
+        low, high = np.quantile(images[1] if target is None else images[3], [0.001, 0.999])
         grey = [_grey(images[0], *np.quantile(images[0], [0.001, 0.999])), _grey(images[1], low, high)]
-        rows.append([*grey, _coloured(images[2], (high - low) / 4), _grey(images[3], low, high)])
+        rows.append([*grey, _coloured(images[2], (high - low) / 4), *(_grey(image, low, high) for image in images[3:])])
     height, width = rows[0][0].shape[:2]
-    titles = ("measured", "restored (mean)", "std, white = 1/4 of range", "truth")
+    titles = ("measured", "restored (mean)", "std, white = 1/4 of range", "truth")[: len(rows[0])]
     zoom = max(1, 160 // width)
     height, width = height * zoom, width * zoom
-    sheet = Image.new("RGB", (4 * (width + _GAP) - _GAP, _TITLE + len(rows) * (height + _GAP) - _GAP), "white")
+    sheet = Image.new(
+        "RGB", (len(titles) * (width + _GAP) - _GAP, _TITLE + len(rows) * (height + _GAP) - _GAP), "white"
+    )
     pen = ImageDraw.Draw(sheet)
     for column, title in enumerate(titles):
         pen.text((column * (width + _GAP) + 2, 1), title, fill="black")

@@ -1,0 +1,108 @@
+"""Restoring one image in memory."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.errors import ImageError
+from sfumato.model_file import LoadedModel
+from sfumato.noise import NoiseField
+from sfumato.posterior import Posterior
+from sfumato.sampling import sample
+
+__all__ = ["Restored", "restore"]
+
+_PIXELS_AT_ONCE = 2**20
+"""So many pixels go through the network together: samples of small images in one batch, of large ones in turn."""
+
+
+class Restored(NamedTuple):
+    """A restored image in the units of the targets that the model was trained on."""
+
+    mean: NDArray[np.float32]
+    """Mean of the samples: the restored image, shape (C, *spatial), or (*spatial) if the measured one was so."""
+    std: NDArray[np.float32]
+    """Their standard deviation: the uncertainty of every pixel."""
+
+
+def restore(
+    array: NDArray[np.generic],
+    model: LoadedModel,
+    *,
+    num_samples: int = 16,
+    num_steps: int | None = None,
+    seed: int = 0,
+    image: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Restored:
+    """Draw samples of the posterior of one image and summarise them.
+
+    Args:
+        array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
+            channel, (*spatial).
+        model: From :func:`sfumato.load`.
+        num_samples: How many draws; at least 2.
+        num_steps: Network calls per draw; the recipe's if not given.
+        seed: The same seed gives the same draws.
+        image: Number of this image among those that are restored with one seed.
+        progress: Called with the number of draws that were just made.
+
+    Raises:
+        ImageError: If the image does not fit the model or has NaN or infinite pixels.
+
+    Example:
+        >>> model = sfumato.load("run/model.safetensors")  # doctest: +SKIP
+        >>> restored = restore(image, model)  # doctest: +SKIP
+        >>> restored.mean.shape == image.shape  # doctest: +SKIP
+        True
+    """
+    settings = model.info.recipe.sample
+    condition, has_channels = _condition(array, model)
+    if num_samples < 2:
+        raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
+
+    def blocks() -> Iterator[Tensor]:
+        at_once = max(1, _PIXELS_AT_ONCE // condition[0, 0].numel())
+        for first in range(0, num_samples, at_once):
+            number = min(at_once, num_samples - first)
+            yield sample(
+                model.model,
+                condition,
+                num_samples=number,
+                num_steps=num_steps or settings.steps,
+                solver=settings.solver,
+                eta=settings.eta,
+                seed=NoiseField(seed, sample=first, image=image),
+            )[:, 0].cpu()
+            if progress is not None:
+                progress(number)
+
+    posterior = Posterior.of(blocks(), num_samples)
+    mean = model.info.target.invert(posterior.mean, axis=0).numpy()
+    std = model.info.target.invert_spread(posterior.std, axis=0).numpy()
+    return Restored(mean, std) if has_channels or len(mean) > 1 else Restored(mean[0], std[0])
+
+
+def _condition(array: NDArray[np.generic], model: LoadedModel) -> tuple[Tensor, bool]:
+    """The image as the network takes it, shape (1, K, *spatial), and whether it came with channels."""
+    ndim, channels = model.info.recipe.model.ndim, model.info.condition_channels
+    has_channels = array.ndim == ndim + 1
+    pixels = array if has_channels else array[None]
+    if pixels.ndim != ndim + 1 or len(pixels) != channels:
+        expected = f"({channels}, *spatial)" + (" or (*spatial)" if channels == 1 else "")
+        raise ImageError(
+            f"the image has shape {array.shape}; this model takes {expected} with {ndim} spatial axes; "
+            "choose its channels and frames first"
+        )
+    if array.dtype.kind not in "biuf" or not bool(np.isfinite(pixels).all()):
+        raise ImageError(
+            f"the image is of type {array.dtype} or has NaN or infinite pixels; expected finite numbers; "
+            "replace the bad pixels"
+        )
+    device = next(model.model.parameters()).device
+    tensor = torch.from_numpy(np.ascontiguousarray(pixels).astype(np.float32)).to(device)
+    return model.info.condition.apply(tensor[None]), has_channels
