@@ -16,10 +16,11 @@ import torch
 from safetensors.torch import load_file
 
 from pair_folders import TINY, make_pairs
+from sfumato.data.batches import Batch
 from sfumato.errors import RunError, SfumatoError
 from sfumato.recipe import Recipe, parse
 from sfumato.runfolder import RunFolder
-from sfumato.train import learning_rate, train
+from sfumato.train import Trainer, learning_rate, train
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -217,3 +218,19 @@ def test_wrong_input_gives_typed_errors(folders: tuple[str, str], tmp_path: Path
         train(recipe((folders[0], "/nowhere/at/all")), tmp_path / "b", quiet=True)
     with pytest.raises(SfumatoError, match="this machine and build of torch offer"):
         train(recipe(folders), tmp_path / "c", device="tpu", quiet=True)
+
+
+def test_subnormal_numbers_are_flushed_while_training_only(
+    folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    advance = Trainer.advance
+
+    def watched(self: Trainer, batch: Batch) -> dict[str, float]:
+        seen.append(float(torch.tensor(1e-40) * 1))
+        return advance(self, batch)
+
+    monkeypatch.setattr(Trainer, "advance", watched)
+    train(recipe(folders, train_steps=2), tmp_path / "run", quiet=True)
+    assert seen == [0.0, 0.0]
+    assert float(torch.tensor(1e-40) * 1) > 0

@@ -43,7 +43,7 @@ class Ranks:
             return cls(rank, size, chosen)
         return cls(0, 1, chosen)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Part from the others."""
         if self.size > 1:
             dist.destroy_process_group()
