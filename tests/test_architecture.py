@@ -20,6 +20,7 @@ LAYERS: dict[str, int] = {
     "noise": 0,
     "nn": 0,
     "posterior": 0,
+    "physics": 0,
     # 1, method
     "losses": 1,
     "elbo": 1,
