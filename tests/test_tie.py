@@ -10,7 +10,8 @@ from torch import Tensor
 
 from optical_images import WAVE, band_limited, even_band_limited
 from sfumato.physics import fresnel, grid, through_focus, tie
-from sfumato.physics.tie import Boundary, Solution
+from sfumato.physics.grid import Boundary
+from sfumato.physics.tie import Solution
 
 SHAPES = st.tuples(st.integers(1, 2), st.integers(2, 9), st.integers(2, 9))
 BOUNDARIES: list[Boundary] = ["even", "periodic"]

@@ -5,10 +5,24 @@ r"""The sampling grid of an image: its spatial frequencies, and its even continu
 for N pixels of size p, in the order of the FFT.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-__all__ = ["crop", "even_continuation", "even_margin", "frequencies", "squared_frequency"]
+__all__ = [
+    "Boundary",
+    "continued",
+    "crop",
+    "even_continuation",
+    "even_margin",
+    "filtered",
+    "frequencies",
+    "squared_frequency",
+]
+
+Boundary = Literal["even", "periodic"]
+"""How an image goes on beyond its borders: by reflection, or by itself."""
 
 
 def frequencies(image: Tensor, pixel_um: float, *, half: bool = False) -> tuple[Tensor, Tensor]:
@@ -42,6 +56,12 @@ def squared_frequency(image: Tensor, pixel_um: float, *, half: bool = False) -> 
     return rows.square() + columns.square()
 
 
+def filtered(image: Tensor, transfer: Tensor) -> Tensor:
+    """A real image (..., H, W) with its spectrum multiplied by ``transfer``, (..., H, W // 2 + 1)."""
+    result: Tensor = torch.fft.irfft2(torch.fft.rfft2(image) * transfer, s=image.shape[-2:])
+    return result
+
+
 def even_margin(image: Tensor, margin: int) -> Tensor:
     """Continue an image by reflection at its edges, ``margin`` pixels on each side, however many.
 
@@ -67,6 +87,13 @@ def even_continuation(image: Tensor) -> Tensor:
     """
     image = torch.cat([image, image.flip(-1)], dim=-1)
     return torch.cat([image, image.flip(-2)], dim=-2)
+
+
+def continued(image: Tensor, boundary: Boundary) -> Tensor:
+    """One period of an image's continuation; the image is its upper left part."""
+    if boundary not in ("even", "periodic"):
+        raise ValueError(f"boundary is {boundary!r}; use 'even' or 'periodic'")
+    return even_continuation(image) if boundary == "even" else image
 
 
 def crop(image: Tensor, margin: int) -> Tensor:

@@ -10,17 +10,15 @@ solutions alike. ``boundary="even"`` continues all images by reflection, for ima
 mean 0 over the continued image.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from sfumato.physics import grid
+from sfumato.physics.grid import Boundary
 
-__all__ = ["Boundary", "Solution", "solve_conjugate_gradients", "solve_tikhonov", "solve_us_tie", "transport"]
-
-Boundary = Literal["even", "periodic"]
-"""How an image goes on beyond its borders."""
+__all__ = ["Solution", "solve_conjugate_gradients", "solve_tikhonov", "solve_us_tie", "transport"]
 
 
 class Solution(NamedTuple):
@@ -62,7 +60,7 @@ def transport(
         True
     """
     height, width = phase.shape[-2:]
-    phase, intensity = _continued(phase, boundary), _continued(intensity.expand_as(phase), boundary)
+    phase, intensity = grid.continued(phase, boundary), grid.continued(intensity.expand_as(phase), boundary)
     slope = wavelength_um / (2 * torch.pi) * _minus_divergence(phase, intensity, pixel_um)
     return slope[..., :height, :width]
 
@@ -96,7 +94,7 @@ def solve_tikhonov(
     lowest = float(intensity.detach().min())
     if lowest <= 0:
         raise ValueError(f"the lowest intensity is {lowest:g}, expected above 0; crop dark borders or add a floor")
-    rate = _continued((2 * torch.pi / wavelength_um) * axial_derivative / intensity, boundary)
+    rate = grid.continued((2 * torch.pi / wavelength_um) * axial_derivative / intensity, boundary)
     return _poisson(rate, pixel_um, reg)[..., :height, :width]
 
 
@@ -134,8 +132,8 @@ def solve_us_tie(
         frequency, which no phase explains, is counted in R here.
     """
     k, shape = 2 * torch.pi / wavelength_um, axial_derivative.shape
-    intensity = _continued(intensity.expand(shape), boundary)
-    residual = _explainable(_continued(axial_derivative, boundary))
+    intensity = grid.continued(intensity.expand(shape), boundary)
+    residual = _explainable(grid.continued(axial_derivative, boundary))
     brightest = intensity.amax((-2, -1), keepdim=True)
     phase, start = torch.zeros_like(residual), _largest(residual)
     progress = _Progress(start, tolerance)
@@ -176,8 +174,8 @@ def solve_conjugate_gradients(
         max_iterations: Stop in any case.
     """
     k, shape = 2 * torch.pi / wavelength_um, axial_derivative.shape
-    intensity = _continued(intensity.expand(shape), boundary)
-    residual = k * _explainable(_continued(axial_derivative, boundary))
+    intensity = grid.continued(intensity.expand(shape), boundary)
+    residual = k * _explainable(grid.continued(axial_derivative, boundary))
     phase, direction = torch.zeros_like(residual), torch.zeros_like(residual)
     product, tiny = torch.ones_like(residual[..., :1, :1]), torch.finfo(residual.dtype).tiny
     progress = _Progress(_largest(residual), tolerance)
@@ -216,12 +214,6 @@ class _Progress:
         return Solution(phase, self.num_iterations[..., 0, 0], relative[..., 0, 0])
 
 
-def _continued(image: Tensor, boundary: Boundary) -> Tensor:
-    if boundary not in ("even", "periodic"):
-        raise ValueError(f"boundary is {boundary!r}; use 'even' or 'periodic'")
-    return grid.even_continuation(image) if boundary == "even" else image
-
-
 def _wavevector(image: Tensor, pixel_um: float) -> tuple[Tensor, Tensor]:
     r""":math:`2\pi f` along rows and columns, shape (H, W // 2 + 1); 0 where the frequency of either is Nyquist's."""
     rows, columns = grid.frequencies(image, pixel_um, half=True)
@@ -229,16 +221,11 @@ def _wavevector(image: Tensor, pixel_um: float) -> tuple[Tensor, Tensor]:
     return 2 * torch.pi * rows * known, 2 * torch.pi * columns * known
 
 
-def _filtered(image: Tensor, multiplier: Tensor) -> Tensor:
-    filtered: Tensor = torch.fft.irfft2(torch.fft.rfft2(image) * multiplier, s=image.shape[-2:])
-    return filtered
-
-
 def _minus_divergence(phase: Tensor, intensity: Tensor, pixel_um: float) -> Tensor:
     r""":math:`-\nabla\cdot(I\nabla\varphi)`, self-adjoint and positive semi-definite."""
     k_rows, k_columns = _wavevector(phase, pixel_um)
     return -sum(
-        (_filtered(intensity * _filtered(phase, 1j * k), 1j * k) for k in (k_rows, k_columns)),
+        (grid.filtered(intensity * grid.filtered(phase, 1j * k), 1j * k) for k in (k_rows, k_columns)),
         start=torch.zeros_like(phase),
     )
 
@@ -248,13 +235,13 @@ def _poisson(source: Tensor, pixel_um: float, reg: float) -> Tensor:
     k_rows, k_columns = _wavevector(source, pixel_um)
     K2 = k_rows.square() + k_columns.square()
     damped = (K2.square() + reg / pixel_um**4).clamp_min(torch.finfo(K2.dtype).tiny)
-    return _filtered(source, K2 / damped)
+    return grid.filtered(source, K2 / damped)
 
 
 def _explainable(axial_derivative: Tensor) -> Tensor:
     """An axial derivative without its mean and its Nyquist frequency, which no phase explains."""
     k_rows, k_columns = _wavevector(axial_derivative, 1.0)
-    return _filtered(axial_derivative, (k_rows != 0) | (k_columns != 0))
+    return grid.filtered(axial_derivative, (k_rows != 0) | (k_columns != 0))
 
 
 def _largest(image: Tensor) -> Tensor:
