@@ -1,5 +1,7 @@
 """Metrics against scikit-image where it is installed, stored values of it, torchmetrics and closed forms."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,11 +20,18 @@ def pair(*shape: int, noise: float = 0.1) -> tuple[Tensor, Tensor]:
     return truth + noise * disturbance * torch.arange(1.0, shape[0] + 1)[:, None, None, None], truth
 
 
-METRICS = [metrics.mae, metrics.rmse, metrics.nrmse, metrics.psnr, metrics.ssim, metrics.ms_ssim]
+METRICS: list[Callable[..., Tensor]] = [
+    metrics.mae,
+    metrics.rmse,
+    metrics.nrmse,
+    metrics.psnr,
+    metrics.ssim,
+    metrics.ms_ssim,
+]
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.__name__)
-def test_one_number_per_image_that_the_others_do_not_change(metric: type) -> None:
+def test_one_number_per_image_that_the_others_do_not_change(metric: Callable[..., Tensor]) -> None:
     estimate, truth = pair(3, 1, 176, 181)
     together = metric(estimate, truth)
     assert together.shape == (3,)

@@ -3,7 +3,7 @@ r"""How close an estimate is to the truth, one number per image.
 .. math:: MAE = \langle |\hat y - y| \rangle, \quad PSNR = 20\log_{10}\frac{L}{RMSE}, \quad NRMSE = \frac{RMSE}{L}
 
 with L the range of the truth. SSIM is that of Wang et al. (2004), with a Gaussian window of 1.5 pixels; MS-SSIM that of
-Wang, Simoncelli & Bovik (2003), with five scales and their exponents. Both come from torchmetrics.
+Wang, Simoncelli & Bovik (2003), with five scales and their exponents [CVDM App. G.1]. Both come from torchmetrics.
 
 Images have shape (B, C, H, W); results have shape (B).
 """

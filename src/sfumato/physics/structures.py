@@ -3,7 +3,7 @@ r"""Synthetic specimens with known truth: the four structures of the BioSR data 
 Each function draws one field from a seed, as points in micrometres (:class:`sfumato.physics.rendering.Emitters`), to be
 rendered at any size and resolution. Sizes follow what is known of the structures: coated pits are shells 100 to 230 nm
 across; the endoplasmic reticulum a net of tubules with three-way junctions, 1 to 2 um apart; microtubules long and
-smoothly bent; F-actin a dense mesh of nearly straight filaments, some in bundles.
+smoothly bent; F-actin a dense mesh of gently bent filaments, some in bundles.
 
 BioSR is described in Qiao et al., "Evaluation and development of deep neural networks for image super-resolution in
 optical microscopy", Nature Methods 18, 194 (2021).
@@ -70,12 +70,12 @@ def microtubules(field_um: tuple[float, float], *, seed: int, um_per_um2: float 
     centres = draw.sides * draw.uniform(number, 2) - MARGIN_UM
     # Most run from the same side of the cell.
     heading = math.pi * draw.uniform(1) + 0.7 * draw.normal(number)
-    paths = draw.filaments(centres, heading, length_um, bend=0.45, over_um=1.4)
+    paths = draw.filaments(centres, heading, length_um, bend=0.55, over_um=1.0)
     return _emitters(paths, draw.labels(paths, patch_um=0.06, spread=0.2))
 
 
 def f_actin(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 16.0) -> Emitters:
-    """F-actin: a dense mesh of thin, nearly straight filaments of unequal brightness, with bundles.
+    """F-actin: a dense mesh of thin, gently bent filaments of unequal brightness, with bundles.
 
     Args:
         field_um: Height and width.
@@ -97,7 +97,7 @@ def f_actin(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 16.
     heading = torch.where(bundled, headings[member] + 0.06 * draw.normal(number), own)
     scattered = draw.sides * draw.uniform(number, 2) - MARGIN_UM
     centres = torch.where(bundled[:, None], homes[member] + 0.25 * draw.normal(number, 2), scattered)
-    paths = draw.filaments(centres, heading, length_um, bend=0.25, over_um=1.2)
+    paths = draw.filaments(centres, heading, length_um, bend=0.45, over_um=0.9)
     strength = (0.55 * draw.normal(number, 1)).exp()
     fading = draw.smooth(paths, scale_um=2.0, spread=0.3)
     return _emitters(paths, strength * fading * draw.labels(paths, patch_um=0.05, spread=0.4))
@@ -128,11 +128,11 @@ def endoplasmic_reticulum(field_um: tuple[float, float], *, seed: int, mesh_um: 
     )
     across = torch.stack([-chord[:, 1], chord[:, 0]], -1) / span.clamp_min(1e-9)
     middle = ends[:, :1] + along[:, None] * chord[:, None] + sway[..., None] * across[:, None]
-    # A tube about 80 nm wide, and wider at its junctions.
+    # A tube about 50 nm wide at half its height, and wider at its junctions.
     flare = (-(torch.minimum(along, 1 - along) * span / 0.12)).exp()
-    paths = middle + (0.028 + 0.03 * flare)[..., None] * draw.normal(number, num_points, 2)
+    paths = middle + (0.022 + 0.03 * flare)[..., None] * draw.normal(number, num_points, 2)
     strength = span / num_points * (0.3 * draw.normal(number, 1)).exp() * (1 + 0.7 * flare)
-    tubules = _emitters(paths, 60 * strength * draw.smooth(paths, scale_um=0.35, spread=0.35))
+    tubules = _emitters(paths, 60 * strength * draw.smooth(paths, scale_um=0.3, spread=0.45))
     sheets = _sheets(draw, sites, share=0.05, reach_um=1.3 * mesh_um)
     return Emitters(*(torch.cat(parts) for parts in zip(tubules, sheets, strict=True)))
 
