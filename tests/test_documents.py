@@ -52,9 +52,9 @@ def test_commands_name_files_that_exist(document: Path) -> None:
 
 
 def test_the_first_example_restores_and_predicts_its_error() -> None:
-    """Run the README's first block; the restoration halves the error and says how large it is, within a third."""
+    """Run the README's Python example; the restoration halves the error and says how large it is, within a third."""
     result = subprocess.run(
-        [sys.executable, str(ROOT / ".ci" / "first_example.py")],
+        [sys.executable, str(ROOT / ".ci" / "follow.py"), str(ROOT / "README.md"), "In Python"],
         capture_output=True,
         text=True,
         check=True,
@@ -65,6 +65,16 @@ def test_the_first_example_restores_and_predicts_its_error() -> None:
     assert 0.67 < predicted / after < 1.5
     coverage = int(result.stdout.split()[-1].rstrip("%"))
     assert 80 <= coverage <= 99
+
+
+@pytest.mark.parametrize("name", ["train_on_your_own_images", "train_on_a_cluster"])
+def test_a_guide_runs_as_written(name: str) -> None:
+    """Also the README's "Five minutes" does: the smoke test of the wheel follows it."""
+    subprocess.run(
+        [sys.executable, str(ROOT / ".ci" / "follow.py"), str(ROOT / "docs" / f"{name}.md")],
+        check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
 
 
 def test_contributing_is_short() -> None:

@@ -84,7 +84,7 @@ def test_the_command_restores_a_png_and_draws_a_picture(model_file: Path, tmp_pa
     assert done.exit_code == 0, done.output
     assert open_image(names[1]).dtype == np.uint8
     assert open_image(tmp_path / "out_std.tif").dtype == np.float32
-    assert open_image(names[2]).shape[1] > 3 * 160
+    assert open_image(names[2]).shape[1] > 3 * 180
     again = CliRunner().invoke(app, ["restore", str(model_file), *names[:2]])
     assert again.exit_code == 2
     assert "exists already" in again.output

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -143,6 +144,26 @@ def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], tmp_path: Path
     assert len(one) == len(two) == 50
     for step, (a, b) in enumerate(zip(one, two, strict=True), start=1):
         assert b == pytest.approx(a, rel=1e-5 if step <= 10 else 1e-3), step
+
+
+def test_srun_starts_ranks_too(folders: tuple[str, str], tmp_path: Path) -> None:
+    """Two processes with the variables that srun gives them are one run; without a place to meet they refuse."""
+    settings = ("train.steps=3", "train.validate_every=3", "train.save_every=3")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    tasks = [{"SLURM_PROCID": str(n), "SLURM_LOCALID": str(n), "SLURM_STEP_NUM_TASKS": "2"} for n in range(2)]
+    arguments = [sys.executable, *command(folders, tmp_path / "two", *settings)]
+    processes = [subprocess.Popen(arguments, env={**ENVIRONMENT, **meeting, **task}) for task in tasks]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    finish([sys.executable, *command(folders, tmp_path / "one", *settings)])
+    one, two = (
+        [line["loss"] for line in RunFolder(tmp_path / run).metrics() if "loss" in line] for run in ("one", "two")
+    )
+    assert two == pytest.approx(one, rel=1e-5)
+    lost = subprocess.run(arguments, env={**ENVIRONMENT, **tasks[1]}, capture_output=True, text=True, check=False)
+    assert lost.returncode == 2
+    assert "MASTER_ADDR and MASTER_PORT do not say where they meet" in lost.stderr
 
 
 def test_a_killed_rank_ends_the_job_and_it_resumes(folders: tuple[str, str], tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def train(
         given = {"data.inputs": inputs, "data.targets": targets, "data.store": store}
         chosen = _recipe(recipe, [*(f"{key}={value}" for key, value in given.items() if value), *(settings or [])])
         folder = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
-        if os.environ.get("RANK", "0") == "0":
+        if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
             typer.echo(f"trained: {folder.model_file}", err=True)
 
 

@@ -9,7 +9,7 @@ from PIL import Image, ImageDraw
 
 __all__ = ["draw_panel"]
 
-_GAP, _TITLE = 4, 14
+_GAP, _TITLE, _NARROWEST = 4, 14, 180
 _SPREAD = np.array([[0, 0, 0], [61, 38, 108], [166, 54, 106], [238, 122, 64], [255, 243, 176]], dtype=np.float64)
 """A dark-to-bright colour map for uncertainty, readable without colour vision too."""
 
@@ -37,7 +37,7 @@ def draw_panel(
         rows.append([*grey, _coloured(images[2], (high - low) / 4), *(_grey(image, low, high) for image in images[3:])])
     height, width = rows[0][0].shape[:2]
     titles = ("measured", "restored (mean)", "std, white = 1/4 of range", "truth")[: len(rows[0])]
-    zoom = max(1, 160 // width)
+    zoom = max(1, -(-_NARROWEST // width))
     height, width = height * zoom, width * zoom
     sheet = Image.new(
         "RGB", (len(titles) * (width + _GAP) - _GAP, _TITLE + len(rows) * (height + _GAP) - _GAP), "white"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.batches import check_patch_fits
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.normalize import Normalization, fit
@@ -15,7 +16,7 @@ from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs, read_manifest, split_pairs
 from sfumato.durable import replace_text
-from sfumato.errors import RecipeError
+from sfumato.errors import PairingError, RecipeError
 from sfumato.recipe import Recipe
 from sfumato.runfolder import RunFolder
 
@@ -24,6 +25,7 @@ __all__ = ["Prepared", "open_sources", "prepare"]
 _MOST_FRAMES = 1000
 """Statistics are taken over at most so many training frames, drawn by the run's seed."""
 _MOST_PATCHES = 64
+_MOST_SATURATED = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     """Open the recipe's pairs; take statistics of the training set, or those of the run that goes on."""
     sources = open_sources(recipe)
     train, validation = sources["train"], sources.get("validation")
+    check_patch_fits(train, recipe.data.patch)
     if run is not None and run.statistics_file.exists():
         held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
         condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
@@ -108,7 +111,23 @@ def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:
 def _frames(source: PairSource, side: int, seed: int) -> Iterator[NDArray[np.generic]]:
     """Whole frames of conditions (side 0) or targets (side 1), at most a thousand of them."""
     for sample in _drawn(source, seed, _MOST_FRAMES):
-        yield source.read(sample, [0] * source.ndim, source.spatial(sample))[side]
+        frame = source.read(sample, [0] * source.ndim, source.spatial(sample))[side]
+        _check_pixels(frame, f"the {('input', 'target')[side]} of {source.name(sample)}")
+        yield frame
+
+
+def _check_pixels(frame: NDArray[np.generic], name: str) -> None:
+    """Refuse images of which nothing can be learned."""
+    if frame.dtype.kind in "fc" and not bool(np.isfinite(frame).all()):
+        raise PairingError(f"{name} has NaN or infinite pixels; expected numbers: replace them or leave the pair out")
+    if frame.dtype.kind in "iu":
+        highest = int(np.iinfo(frame.dtype.name).max)
+        saturated = float((frame == highest).mean())
+        if saturated > _MOST_SATURATED:
+            raise PairingError(
+                f"{name} is saturated: {saturated:.0%} of its pixels are {highest}, the largest {frame.dtype}; "
+                f"expected at most {_MOST_SATURATED:.0%}: leave the pair out, or convert it without clipping"
+            )
 
 
 def _patches(source: PairSource, recipe: Recipe) -> Iterator[NDArray[np.generic]]:

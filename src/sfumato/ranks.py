@@ -31,17 +31,24 @@ class Ranks:
     def join(cls, device: str = "cpu") -> "Ranks":
         """Meet the other processes that torchrun (or srun, through its variables) started, if any."""
         environment = os.environ
-        rank = int(environment.get("RANK", environment.get("SLURM_PROCID", 0)))
-        size = int(environment.get("WORLD_SIZE", environment.get("SLURM_NTASKS", 1)))
-        local = int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", 0)))
+        # srun alone sets the number of tasks of a step; a batch script by itself is one process.
+        size = int(environment.get("WORLD_SIZE", environment.get("SLURM_STEP_NUM_TASKS", 1)))
+        rank = int(environment.get("RANK", environment.get("SLURM_PROCID", 0))) if size > 1 else 0
+        local = int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", 0))) if size > 1 else 0
         _check_device(device)
         chosen = torch.device(f"cuda:{local}" if device == "cuda" else device)
-        if size > 1 and "MASTER_ADDR" in environment:
-            if chosen.type == "cuda":
-                torch.cuda.set_device(chosen)
-            dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", rank=rank, world_size=size)
-            return cls(rank, size, chosen)
-        return cls(0, 1, chosen)
+        if size == 1:
+            return cls(0, 1, chosen)
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in environment]
+        if missing:
+            raise RunError(
+                f"{size} processes were started, but {' and '.join(missing)} do not say where they meet; "
+                "export them before srun (the first node's name and a free port), or start with torchrun"
+            )
+        if chosen.type == "cuda":
+            torch.cuda.set_device(chosen)
+        dist.init_process_group("nccl" if chosen.type == "cuda" else "gloo", rank=rank, world_size=size)
+        return cls(rank, size, chosen)
 
     def close(self) -> None:
         """Part from the others."""

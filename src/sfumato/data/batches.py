@@ -15,7 +15,7 @@ from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order
 from sfumato.errors import PairingError
 
-__all__ = ["Batch", "PatchBatches", "prefetch"]
+__all__ = ["Batch", "PatchBatches", "check_patch_fits", "prefetch"]
 
 Result = TypeVar("Result")
 
@@ -55,12 +55,7 @@ class PatchBatches:
         condition: Normalization,
         target: Normalization,
     ) -> None:
-        smallest = source.smallest()
-        if min(size := source.spatial(smallest)) < patch:
-            raise PairingError(
-                f"{source.name(smallest)} has {size} pixels, less than the patch of {patch}; "
-                f"set data.patch to {min(size)} or less, or leave the image out"
-            )
+        check_patch_fits(source, patch)
         self.source, self.order = source, order
         self.patch, self.augment = patch, augment
         self.condition, self.target = condition, target
@@ -85,6 +80,16 @@ class PatchBatches:
                 "replace them or leave the image out"
             )
         return condition, target
+
+
+def check_patch_fits(source: PairSource, patch: int) -> None:
+    """Refuse samples that are smaller than a patch."""
+    smallest = source.smallest()
+    if min(size := source.spatial(smallest)) < patch:
+        raise PairingError(
+            f"{source.name(smallest)} has {size} pixels, less than the patch of {patch}; "
+            f"set data.patch to {min(size)} or less, or leave the image out"
+        )
 
 
 def _turned(patch: NDArray[np.generic], turn: int) -> Tensor:
