@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sfumato.data.batches import check_patch_fits
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.frames import FilePairs, PairSource
+from sfumato.data.matching import MatchedPairs
 from sfumato.data.normalize import Normalization, fit
 from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
@@ -70,6 +71,13 @@ def open_sources(recipe: Recipe, *, cache_bytes: int = 2**31) -> dict[str, PairS
         recipe: Its `data` section says where images are.
         cache_bytes: How much decoded data of image files may stay in memory, per split.
     """
+    sources = _open(recipe, cache_bytes)
+    if recipe.data.match_intensity:
+        return {split: MatchedPairs(source) for split, source in sources.items()}
+    return sources
+
+
+def _open(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
     data, ndim = recipe.data, recipe.model.ndim
     if data.store:
         return _open_store(data.store, ndim)

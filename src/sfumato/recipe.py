@@ -42,6 +42,8 @@ class DataRecipe(_Section):
     """Share of the images, never of patches, kept for validation; at least one image if above 0."""
     upsample: bool = False
     """Bring smaller inputs to the targets' grid by interpolation."""
+    match_intensity: bool = False
+    """Bring each target to the intensities of its own input, for pairs whose scales differ from image to image."""
     patch: Positive = 64
     """Side of the square or cubic training patches, in target pixels."""
     augment: bool = True
