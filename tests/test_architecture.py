@@ -28,6 +28,7 @@ LAYERS: dict[str, int] = {
     "elbo": 1,
     "model": 1,
     "sampling": 1,
+    "baselines": 1,
     # 2, data
     "data": 2,
     # 3, runs

@@ -137,7 +137,7 @@ def restore(
                 picture=picture,
                 progress=lambda done, total: bar.show(done, "draws", total=total),
             )
-        typer.echo(f"restored: {mean}, uncertainty: {std}", err=True)
+        typer.echo(f"restored: {mean}, uncertainty: {std or 'none, since this model is a regression'}", err=True)
 
 
 @app.command()

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.baselines import Regression
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
@@ -25,8 +26,8 @@ class Restored(NamedTuple):
 
     mean: NDArray[np.float32]
     """Mean of the samples: the restored image, shape (C, *spatial), or (*spatial) if the measured one was so."""
-    std: NDArray[np.float32]
-    """Their standard deviation: the uncertainty of every pixel."""
+    std: NDArray[np.float32] | None
+    """Their standard deviation: the uncertainty of every pixel. None from a regression, which does not know it."""
 
 
 def restore(
@@ -39,7 +40,7 @@ def restore(
     image: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
-    """Draw samples of the posterior of one image and summarise them.
+    """Draw samples of the posterior of one image and summarise them; a regression runs once and gives its one image.
 
     Args:
         array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
@@ -62,6 +63,9 @@ def restore(
     """
     settings = model.info.recipe.sample
     condition, has_channels = _condition(array, model)
+    if isinstance(model.model, Regression):
+        image_alone = model.info.target.invert(_regress(model.model, condition)[0].cpu(), axis=0).numpy()
+        return Restored(image_alone if has_channels or len(image_alone) > 1 else image_alone[0], None)
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
 
@@ -85,6 +89,11 @@ def restore(
     mean = model.info.target.invert(posterior.mean, axis=0).numpy()
     std = model.info.target.invert_spread(posterior.std, axis=0).numpy()
     return Restored(mean, std) if has_channels or len(mean) > 1 else Restored(mean[0], std[0])
+
+
+@torch.no_grad()
+def _regress(model: Regression, condition: Tensor) -> Tensor:
+    return model.center(condition)
 
 
 def _condition(array: NDArray[np.generic], model: LoadedModel) -> tuple[Tensor, bool]:
