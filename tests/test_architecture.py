@@ -23,6 +23,7 @@ LAYERS: dict[str, int] = {
     "physics": 0,
     "metrics": 0,
     "resolution": 0,
+    "significance": 0,
     # 1, method
     "losses": 1,
     "elbo": 1,
@@ -63,7 +64,7 @@ ALLOWED = {
 }
 """Libraries outside the standard one that the modules of a layer may import at their top."""
 
-INSIDE_FUNCTIONS = {"metrics": {"torchmetrics"}}
+INSIDE_FUNCTIONS = {"metrics": {"torchmetrics"}, "significance": {"scipy"}, "figures": {"matplotlib"}}
 """Libraries of an extra, which a unit imports where it uses them and never at its top."""
 
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}
