@@ -49,6 +49,9 @@ LAYERS: dict[str, int] = {
     "validation": 3,
     "train": 3,
     "restoration": 3,
+    "methods": 3,
+    "evaluate": 3,
+    "report": 3,
     "doctor": 3,
     # 4, shells
     "cli": 4,

@@ -45,7 +45,10 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
     n = len(values)
     if n < 2 or not bool(np.isfinite(values).all()):
         return math.nan, math.nan
-    from scipy.special import ndtr, stdtrit
+    try:
+        from scipy.special import ndtr, stdtrit
+    except ImportError as error:
+        raise ImportError("bootstrap intervals need scipy: pip install 'sfumato[evaluate]'") from error
 
     generator = np.random.default_rng(seed)
     part = max(1, _AT_ONCE // n)
