@@ -52,6 +52,7 @@ LAYERS: dict[str, int] = {
     "methods": 3,
     "evaluate": 3,
     "report": 3,
+    "sweep": 3,
     "doctor": 3,
     # 4, shells
     "cli": 4,

@@ -48,6 +48,7 @@ def test_random_flips_agree_with_the_t_test_for_many_images() -> None:
 def test_equal_methods_are_not_told_apart() -> None:
     same = np.arange(20.0)
     assert paired_test(same, same) == 1
+    assert paired_test(same[:1], same[1:2]) == 1
     assert least_p(5) == paired_test(np.arange(1.0, 6.0), np.zeros(5))
 
 
