@@ -53,6 +53,9 @@ LAYERS: dict[str, int] = {
     "evaluate": 3,
     "report": 3,
     "sweep": 3,
+    "figures": 3,
+    "diagram": 3,
+    "inspection": 3,
     "doctor": 3,
     # 4, shells
     "cli": 4,
@@ -68,7 +71,12 @@ ALLOWED = {
 }
 """Libraries outside the standard one that the modules of a layer may import at their top."""
 
-INSIDE_FUNCTIONS = {"metrics": {"torchmetrics"}, "significance": {"scipy"}, "figures": {"matplotlib"}}
+INSIDE_FUNCTIONS = {
+    "metrics": {"torchmetrics"},
+    "significance": {"scipy"},
+    "figures": {"matplotlib"},
+    "diagram": {"matplotlib"},
+}
 """Libraries of an extra, which a unit imports where it uses them and never at its top."""
 
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}

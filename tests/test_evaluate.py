@@ -17,7 +17,7 @@ from sfumato.data.frames import FilePairs
 from sfumato.data.io import write_image
 from sfumato.data.pairs import find_pairs
 from sfumato.errors import ImageError, PairingError, RecipeError
-from sfumato.evaluate import Evaluation, evaluate, open_test_set, summarise, too_few
+from sfumato.evaluate import Evaluation, evaluate, open_test_set, pool, summarise, too_few
 from sfumato.methods import Method, Microscope, classical_method, open_model
 from sfumato.recipe import DataRecipe
 from sfumato.report import markdown, web_page, write_csv
@@ -123,6 +123,17 @@ def test_images_without_a_number_are_left_out_and_counted(tmp_path: Path) -> Non
     rows = {row.metric.name: row for row in summarise(result)}
     assert (rows["MAE"].num_images, rows["NRMSE"].num_images) == (4, 3)
     assert "1 of 4 images" in markdown(result, list(rows.values()))
+
+
+def test_images_of_one_field_are_one_unit(found: Evaluation) -> None:
+    """Sorted by name: image0, image1, image10, image11, image2, ...; three begin with the digit 1."""
+    pooled = pool(found, r"image(\d)")
+    assert len(pooled.images) == 10
+    place = pooled.images.index("1")
+    np.testing.assert_allclose(pooled.values[..., place], found.values[..., [1, 2, 3]].mean(-1))
+    assert "12 images were averaged to 10 independent units" in markdown(pooled, summarise(pooled))
+    with pytest.raises(RecipeError, match="no regular expression"):
+        pool(found, "(")
 
 
 def test_fewer_images_are_spread_over_the_set(source: FilePairs) -> None:

@@ -167,6 +167,10 @@ def evaluate(
     wavelength_um: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
     noise_to_signal: Annotated[float, typer.Option(help="For wiener.")] = 0.01,
     iterations: Annotated[int, typer.Option(help="For richardson_lucy.")] = 20,
+    offset: Annotated[float, typer.Option(help="Grey levels without light, for wiener and richardson_lucy.")] = 0.0,
+    unit: Annotated[
+        str | None, typer.Option(help="Pattern whose group names what is independent, such as '(.*)_' for fields.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures."""
@@ -174,14 +178,14 @@ def evaluate(
         from sfumato import evaluate as evaluation
         from sfumato.methods import Microscope, classical_method, model_method, open_model
         from sfumato.progress import Bar
-        from sfumato.report import markdown, write_report
+        from sfumato.report import markdown, write_csv, write_report
 
         if resolution and pixel_um is None:
             raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
         opened = [open_model(text, device=device) for text in models or []]
         microscope = None
         if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
-            microscope = Microscope(pixel_um, numerical_aperture, wavelength_um, noise_to_signal, iterations)
+            microscope = Microscope(pixel_um, numerical_aperture, wavelength_um, noise_to_signal, iterations, offset)
         methods = [
             *(classical_method(name, microscope) for name in baselines or []),
             *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
@@ -202,9 +206,11 @@ def evaluate(
                 most=most,
                 progress=lambda done, total: bar.show(done, "estimates", total=total),
             )
-        rows = evaluation.summarise(found, seed=seed)
-        page = write_report(found, rows, out)
-        typer.echo(markdown(found, rows))
+        units = found if unit is None else evaluation.pool(found, unit)
+        rows = evaluation.summarise(units, seed=seed)
+        page = write_report(units, rows, out)
+        write_csv(found, out / "scores.csv")  # of every image, whatever the unit
+        typer.echo(markdown(units, rows))
         typer.echo(f"evaluated: {page}", err=True)
 
 
@@ -239,6 +245,36 @@ def sweep(
         )  # fmt: skip
         typer.echo(table(trials, judge))
         typer.echo(f"best: {out / 'best.yaml'}", err=True)
+
+
+@app.command()
+def inspect(
+    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors.")],
+    source: Annotated[
+        Path | None, typer.Argument(metavar="[IMAGE]", help="Image to show schedule and samples of.")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="Its truth, if known.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("inspection"),
+    samples: Annotated[int, typer.Option(help="Draws; the paper has 20.")] = 20,
+    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+) -> None:
+    """Look into a model: diagrams of its networks and, for an image, its schedule, samples and their spread."""
+    with _plain_errors():
+        from sfumato.inspection import describe, draw_diagrams, draw_posterior, read_image
+        from sfumato.model_file import load
+
+        loaded = load(model, device=device)
+        for line in describe(loaded):
+            typer.echo(line)
+        paths = draw_diagrams(loaded, out)
+        if source is not None:
+            measured, truth = read_image(loaded, source, target)
+            paths += draw_posterior(
+                loaded, measured, out, target=truth, num_samples=samples, num_steps=steps, seed=seed
+            )
+        typer.echo(f"drawn: {', '.join(map(str, paths))}", err=True)
 
 
 @app.command()

@@ -1,6 +1,8 @@
 """Methods on one test set: what each scores on each image, and what of that is more than chance."""
 
+import dataclasses
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,7 +22,18 @@ from sfumato.recipe import DataRecipe
 from sfumato.resolution import decorrelation
 from sfumato.significance import Ranking, interval, least_p, ranking
 
-__all__ = ["METRICS", "Evaluation", "Example", "Metric", "Row", "evaluate", "open_test_set", "summarise", "too_few"]
+__all__ = [
+    "METRICS",
+    "Evaluation",
+    "Example",
+    "Metric",
+    "Row",
+    "evaluate",
+    "open_test_set",
+    "pool",
+    "summarise",
+    "too_few",
+]
 
 Array = NDArray[Any]
 
@@ -173,6 +186,27 @@ def evaluate(
             examples.append(Example(source.name(index), _middle(condition), _middle(truth), middles))
     images = [source.name(index) for index in chosen]
     return Evaluation(list(methods), images, used, values, affine, examples, notes)
+
+
+def pool(found: Evaluation, pattern: str) -> Evaluation:
+    """Average the scores of images that are not independent, such as the channels of one field.
+
+    Args:
+        found: Scores per image.
+        pattern: Regular expression; images are one unit where its first group (or all that it matches) is the same.
+    """
+    try:
+        matches = [re.search(pattern, name) for name in found.images]
+    except re.error as error:
+        raise RecipeError(f"the unit is {pattern!r}, which is no regular expression: {error}; mend it") from error
+    keys = [
+        name if match is None else match[min(1, len(match.groups()))]
+        for name, match in zip(found.images, matches, strict=True)
+    ]
+    units = list(dict.fromkeys(keys))
+    values = np.stack([found.values[..., [key == unit for key in keys]].mean(-1) for unit in units], axis=-1)
+    note = f"Scores of {len(keys)} images were averaged to {len(units)} independent units by the pattern {pattern!r}."
+    return dataclasses.replace(found, images=units, values=values, notes=[*found.notes, note])
 
 
 def summarise(found: Evaluation, *, seed: int = 0) -> list[Row]:

@@ -49,6 +49,7 @@ class Microscope:
         wavelength_um: Of the emitted light.
         noise_to_signal: Of the Wiener filter.
         num_iterations: Of Richardson-Lucy.
+        offset: Grey levels without light, subtracted first; Richardson-Lucy takes what is left for photons.
     """
 
     pixel_um: float
@@ -56,6 +57,7 @@ class Microscope:
     wavelength_um: float
     noise_to_signal: float = 0.01
     num_iterations: int = 20
+    offset: float = 0.0
 
 
 def open_model(text: str, *, device: str = "cpu") -> tuple[str, LoadedModel]:
@@ -104,7 +106,7 @@ def classical_method(name: str, microscope: Microscope | None = None) -> Method:
     }
 
     def run(measured: Image, _: int) -> NDArray[np.float32]:
-        light = torch.from_numpy(np.asarray(measured, np.float32))
+        light = torch.from_numpy(np.asarray(measured, np.float32)) - microscope.offset
         try:
             if name == "wiener":
                 return wiener(light, noise_to_signal=microscope.noise_to_signal, **optics).numpy()
@@ -117,4 +119,5 @@ def classical_method(name: str, microscope: Microscope | None = None) -> Method:
         if name == "wiener"
         else f"{microscope.num_iterations} iterations"
     )
-    return Method(name, run, f"{effort}, cut-off {optics['cutoff']:.3g}/um, pixel {microscope.pixel_um:g} um")
+    blur = f"cut-off {optics['cutoff']:.3g}/um, pixel {microscope.pixel_um:g} um, offset {microscope.offset:g}"
+    return Method(name, run, f"{effort}, {blur}")

@@ -133,7 +133,7 @@ def _pairs(found: Evaluation, rows: list[Row]) -> Iterator[str]:
 def _example(found: Evaluation, example: Example) -> str:
     low, high = (float(value) for value in np.quantile(example.truth, [0.001, 0.999]))
     errors = [np.abs(estimate - example.truth).mean(0) for estimate in example.estimates]
-    scale = max(float(np.quantile(error, 0.999)) for error in errors)
+    scale = max(float(np.quantile(error, 0.995)) for error in errors)
     condition = example.condition[:1]
     above = [
         ("input", _shown(condition, *np.quantile(condition, [0.001, 0.999]))),
@@ -184,14 +184,15 @@ def _notes(found: Evaluation, rows: list[Row]) -> list[str]:
 
 def _marked(row: Row, place: int, bold: str, underline: str, aside: str = "{}") -> str:
     low, high = row.intervals[place]
-    text = _number(row.means[place], high - low)
+    width = float(np.median([end - start for start, end in row.intervals]))
+    text = _number(row.means[place], width)
     if place == row.ranking.best:
         text = bold.format(text)
     elif place == row.ranking.second:
         text = underline.format(text)
     if math.isnan(low):
         return text
-    spread = f"{_number(low, high - low)} to {_number(high, high - low)}"
+    spread = f"{_number(low, width)} to {_number(high, width)}"
     return f"{text} {aside.format(spread if aside != '{}' else f'({spread})')}"
 
 
@@ -200,7 +201,7 @@ def _direction(row: Row) -> str:
 
 
 def _number(value: float, spread: float = math.nan) -> str:
-    """As many digits as tell an interval's ends apart by two of them, or four."""
+    """As many digits as show two of a typical interval's width, or four."""
     if not math.isfinite(value):
         return "-"
     if math.isnan(spread) or spread <= 0:
