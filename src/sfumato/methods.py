@@ -62,7 +62,7 @@ class Microscope:
 
 def open_model(text: str, *, device: str = "cpu") -> tuple[str, LoadedModel]:
     """Load ``path`` or ``name=path``; without a name, that of the recipe, or the run folder's if it has none."""
-    name, _, path = text.rpartition("=")
+    name, _, path = ("", "", text) if Path(text).exists() else text.rpartition("=")
     model = load(path, device=device)
     told = model.info.recipe.name
     return name or (told if told != "run" else Path(path).resolve().parent.name), model

@@ -64,6 +64,8 @@ def restore(
     condition, has_channels = normalised(array, model)
     if isinstance(model.model, Regression):
         image_alone = model.info.target.invert(_regress(model.model, condition)[0].cpu(), axis=0).numpy()
+        if progress is not None:
+            progress(num_samples)
         return Restored(image_alone if has_channels or len(image_alone) > 1 else image_alone[0], None)
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
