@@ -75,7 +75,8 @@ def restore_test_images(folder: Path, norms: list[str]) -> None:
             if not output.exists():
                 output.parent.mkdir(exist_ok=True)
                 restored = restore(open_image(path).read({}), model, num_samples=SAMPLES, num_steps=STEPS)
-                write_image(output, np.stack(restored), axes="CYX")
+                assert restored.std is not None
+                write_image(output, np.stack([restored.mean, restored.std]), axes="CYX")
                 print(f"{norm}: {path.name}", file=sys.stderr, flush=True)
 
 

@@ -23,11 +23,13 @@ LAYERS: dict[str, int] = {
     "physics": 0,
     "metrics": 0,
     "resolution": 0,
+    "significance": 0,
     # 1, method
     "losses": 1,
     "elbo": 1,
     "model": 1,
     "sampling": 1,
+    "baselines": 1,
     # 2, data
     "data": 2,
     # 3, runs
@@ -47,6 +49,13 @@ LAYERS: dict[str, int] = {
     "validation": 3,
     "train": 3,
     "restoration": 3,
+    "methods": 3,
+    "evaluate": 3,
+    "report": 3,
+    "sweep": 3,
+    "figures": 3,
+    "diagram": 3,
+    "inspection": 3,
     "doctor": 3,
     # 4, shells
     "cli": 4,
@@ -62,7 +71,12 @@ ALLOWED = {
 }
 """Libraries outside the standard one that the modules of a layer may import at their top."""
 
-INSIDE_FUNCTIONS = {"metrics": {"torchmetrics"}}
+INSIDE_FUNCTIONS = {
+    "metrics": {"torchmetrics"},
+    "significance": {"scipy"},
+    "figures": {"matplotlib"},
+    "diagram": {"matplotlib"},
+}
 """Libraries of an extra, which a unit imports where it uses them and never at its top."""
 
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc"}

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from sfumato.baselines import DFCAN, Regression
 from sfumato.errors import RecipeError
 from sfumato.model import CVDM
 from sfumato.nn import SR3UNet, UNet
@@ -63,12 +64,13 @@ def least_weights(model: "ModelRecipe", condition_channels: int, target_channels
     So that a file which describes networks far larger than itself is refused before they are built.
     """
     _check(model, condition_channels, target_channels)
-    most = 2 ** (model.num_scales - 1) if model.network == "unet" else min(2 ** (model.num_scales - 1), 8)
+    coarsest = 2 ** (model.num_scales - 1)
+    most = {"unet": coarsest, "sr3": min(coarsest, 8), "dfcan": 1}[model.network]
     sizes = [(_input_channels(model, condition_channels, target_channels), model.base, most)]
     if model.mean_network:
         sizes.append((condition_channels, model.base, most))
-    if model.schedule in ("learned", "paper"):
-        sizes.append((condition_channels, model.rate_base, 2 ** (model.num_scales - 1)))
+    if _has_rate_network(model):
+        sizes.append((condition_channels, model.rate_base, coarsest))
     # first layer, one layer at the coarsest scale, last layer
     return sum(
         3**model.ndim * (inputs * base + (base * widening) ** 2) + base * target_channels
@@ -77,6 +79,9 @@ def least_weights(model: "ModelRecipe", condition_channels: int, target_channels
 
 
 def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: int) -> CVDM:
+    if model.method == "regression":
+        network = _network(model, condition_channels, target_channels)
+        return Regression(network, target_channels=target_channels, residual=model.residual)
     return CVDM(
         _schedule(model, condition_channels, target_channels),
         _network(model, _input_channels(model, condition_channels, target_channels), target_channels),
@@ -100,7 +105,7 @@ def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) 
             f"model.num_scales is {model.num_scales}; give at most {_MOST_SCALES}, "
             "since images are padded to multiples of 2**(num_scales - 1) pixels"
         )
-    unets = {"base": model.network == "unet", "rate_base": model.schedule in ("learned", "paper")}
+    unets = {"base": model.network == "unet", "rate_base": _has_rate_network(model)}
     for name, is_unet in unets.items():
         if is_unet and model.norm == "channel" and getattr(model, name) < 2:
             raise RecipeError(
@@ -114,16 +119,28 @@ def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) 
         )
     if model.residual and model.mean_network:
         raise RecipeError("model.residual and model.mean_network are both true; the target has one centre: keep one")
+    if model.method == "regression" and model.mean_network:
+        raise RecipeError("model.mean_network is true, but a regression network is its own mean; set it to false")
+    if model.network == "dfcan" and model.ndim != 2:
+        raise RecipeError(f"model.network is dfcan and model.ndim {model.ndim}; it takes images only: use unet")
+
+
+def _has_rate_network(model: "ModelRecipe") -> bool:
+    return model.method == "cvdm" and model.schedule in ("learned", "paper")
 
 
 def _input_channels(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
-    """Condition, mean if there is one, gamma and noisy target."""
+    """Condition, mean if there is one, gamma and noisy target; for a regression the condition alone."""
+    if model.method == "regression":
+        return condition_channels
     return condition_channels + (3 if model.mean_network else 2) * target_channels
 
 
 def _network(model: "ModelRecipe", in_channels: int, out_channels: int) -> nn.Module:
     if model.network == "unet":
         return _unet(model, in_channels, out_channels, model.base)
+    if model.network == "dfcan":
+        return DFCAN(in_channels, out_channels, base=model.base)
     multipliers = [min(2**scale, 8) for scale in range(model.num_scales)]
     return SR3UNet(in_channels, out_channels, base=model.base, multipliers=multipliers, ndim=model.ndim)
 
@@ -138,9 +155,10 @@ def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: in
         return kind(_unet(model, condition_channels, target_channels, model.rate_base))
     if model.schedule == "global":
         return GlobalSchedule()
-    return (
-        CosineSchedule() if model.schedule == "cosine" else LinearSchedule.named(model.schedule.removeprefix("linear_"))
-    )
+    if model.schedule == "cosine":
+        return CosineSchedule() if model.gamma_end is None else CosineSchedule(model.gamma_end)
+    beta_start, beta_end, num_steps = LinearSchedule.SETTINGS[model.schedule.removeprefix("linear_")]
+    return LinearSchedule(*(model.beta_ends or (beta_start, beta_end)), num_steps)
 
 
 @contextlib.contextmanager

@@ -52,6 +52,11 @@ def _plain_errors() -> Iterator[None]:
     except SfumatoError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+    except ImportError as error:
+        if "sfumato[" not in str(error):  # only those that name the extra to install are for users
+            raise
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
     except KeyboardInterrupt as interrupt:
         typer.echo(str(interrupt) or "interrupted", err=True)
         raise typer.Exit(130) from None
@@ -137,7 +142,139 @@ def restore(
                 picture=picture,
                 progress=lambda done, total: bar.show(done, "draws", total=total),
             )
-        typer.echo(f"restored: {mean}, uncertainty: {std}", err=True)
+        typer.echo(f"restored: {mean}, uncertainty: {std or 'none, since this model is a regression'}", err=True)
+
+
+@app.command()
+def evaluate(
+    models: Annotated[list[str] | None, typer.Argument(help="Model files, each as PATH or NAME=PATH.")] = None,
+    baselines: Annotated[
+        list[str] | None, typer.Option("--baseline", help="bicubic, wiener or richardson_lucy; may be repeated.")
+    ] = None,
+    inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
+    targets: Annotated[str | None, typer.Option(help="Folder of the truth, with the same names.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV whose `test` pairs are taken.")] = None,
+    store: Annotated[str | None, typer.Option(help="In their place, the `test` split of a packed store.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
+    samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 16,
+    steps: Annotated[int | None, typer.Option(help="Network calls per draw; each recipe's by default.")] = None,
+    seed: Annotated[int, typer.Option(help="Of draws and of statistics.")] = 0,
+    most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
+    affine: Annotated[bool, typer.Option(help="Fit scale and offset of each estimate to the truth first.")] = False,
+    resolution: Annotated[bool, typer.Option(help="Measure resolution too; needs --pixel-um.")] = False,
+    pixel_um: Annotated[float | None, typer.Option(help="Side of a target pixel.")] = None,
+    numerical_aperture: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
+    wavelength_um: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
+    noise_to_signal: Annotated[float, typer.Option(help="For wiener.")] = 0.01,
+    iterations: Annotated[int, typer.Option(help="For richardson_lucy.")] = 20,
+    offset: Annotated[float, typer.Option(help="Grey levels without light, for wiener and richardson_lucy.")] = 0.0,
+    unit: Annotated[
+        str | None, typer.Option(help="Pattern whose group names what is independent, such as '(.*)_' for fields.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+) -> None:
+    """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures."""
+    with _plain_errors():
+        from sfumato import evaluate as evaluation
+        from sfumato.methods import Microscope, classical_method, model_method, open_model
+        from sfumato.progress import Bar
+        from sfumato.report import markdown, write_csv, write_report
+
+        if resolution and pixel_um is None:
+            raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
+        opened = [open_model(text, device=device) for text in models or []]
+        microscope = None
+        if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
+            microscope = Microscope(pixel_um, numerical_aperture, wavelength_um, noise_to_signal, iterations, offset)
+        methods = [
+            *(classical_method(name, microscope) for name in baselines or []),
+            *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
+        ]
+        told = [model.info.recipe.data for _, model in opened]
+        upsample = not told or any(data.upsample for data in told)
+        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store}
+        settings = [f"data.{key}={value}" for key, value in given.items() if value]
+        data = _recipe(None, [*settings, f"data.upsample={str(upsample).lower()}"]).data
+        if told:
+            data = data.model_copy(update={side: getattr(told[0], side) for side in ("input_axes", "target_axes")})
+        with Bar("evaluating", 0) as bar:
+            found = evaluation.evaluate(
+                methods,
+                evaluation.open_test_set(data),
+                affine=affine,
+                pixel_um=pixel_um if resolution else None,
+                most=most,
+                progress=lambda done, total: bar.show(done, "estimates", total=total),
+            )
+        units = found if unit is None else evaluation.pool(found, unit)
+        rows = evaluation.summarise(units, seed=seed)
+        page = write_report(units, rows, out)
+        write_csv(found, out / "scores.csv")  # of every image, whatever the unit
+        typer.echo(markdown(units, rows))
+        typer.echo(f"evaluated: {page}", err=True)
+
+
+@app.command()
+def sweep(
+    recipe: Annotated[Path, typer.Argument(help="Recipe in YAML with a linear or the cosine schedule.")],
+    out: Annotated[Path, typer.Option(help="Folder of the trainings and of best.yaml.")] = Path("sweep"),
+    steps: Annotated[int | None, typer.Option(help="Of each training; the recipe's by default.")] = None,
+    metric: Annotated[str, typer.Option(help="mae, nrmse, psnr, ssim or ms-ssim, on validation images.")] = "mae",
+    starts: Annotated[list[float] | None, typer.Option("--start", help="First beta; may be repeated.")] = None,
+    ends: Annotated[list[float] | None, typer.Option("--end", help="Last beta; may be repeated.")] = None,
+    gamma_ends: Annotated[
+        list[float] | None, typer.Option("--gamma-end", help="What the cosine schedule leaves; may be repeated.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 8,
+    most: Annotated[int, typer.Option(help="Validation images, at most.")] = 16,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.inputs=low.")
+    ] = None,
+) -> None:
+    """Tune the end points of a fixed schedule on validation images; killed, the same command goes on."""
+    with _plain_errors():
+        from sfumato.sweep import candidates, choose_metric, table
+        from sfumato.sweep import sweep as run
+
+        chosen, judge = _recipe(recipe, settings or []), choose_metric(metric)
+        models = candidates(chosen.model, starts=starts or (), ends=ends or (), gamma_ends=gamma_ends or ())
+        trials = run(
+            chosen, models, out, metric=judge, steps=steps, num_samples=samples, most=most, device=device,
+            progress=lambda done, total: typer.echo(f"{done} of {total} end points", err=True),
+        )  # fmt: skip
+        typer.echo(table(trials, judge))
+        typer.echo(f"best: {out / 'best.yaml'}", err=True)
+
+
+@app.command()
+def inspect(
+    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors.")],
+    source: Annotated[
+        Path | None, typer.Argument(metavar="[IMAGE]", help="Image to show schedule and samples of.")
+    ] = None,
+    target: Annotated[Path | None, typer.Option(help="Its truth, if known.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("inspection"),
+    samples: Annotated[int, typer.Option(help="Draws; the paper has 20.")] = 20,
+    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+) -> None:
+    """Look into a model: diagrams of its networks and, for an image, its schedule, samples and their spread."""
+    with _plain_errors():
+        from sfumato.inspection import describe, draw_diagrams, draw_posterior, read_image
+        from sfumato.model_file import load
+
+        loaded = load(model, device=device)
+        for line in describe(loaded):
+            typer.echo(line)
+        paths = draw_diagrams(loaded, out)
+        if source is not None:
+            measured, truth = read_image(loaded, source, target)
+            paths += draw_posterior(
+                loaded, measured, out, target=truth, num_samples=samples, num_steps=steps, seed=seed
+            )
+        typer.echo(f"drawn: {', '.join(map(str, paths))}", err=True)
 
 
 @app.command()

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-__all__ = ["draw_panel"]
+__all__ = ["coloured", "draw_panel", "grey"]
 
 _GAP, _TITLE, _NARROWEST = 4, 14, 180
 _SPREAD = np.array([[0, 0, 0], [61, 38, 108], [166, 54, 106], [238, 122, 64], [255, 243, 176]], dtype=np.float64)
@@ -18,7 +18,7 @@ def draw_panel(
     path: Path,
     condition: NDArray[np.floating],
     mean: NDArray[np.floating],
-    std: NDArray[np.floating],
+    std: NDArray[np.floating] | None,
     target: NDArray[np.floating] | None = None,
 ) -> None:
     """Draw one row per image: measured, restored (mean), uncertainty (standard deviation) and, if known, the truth.
@@ -27,16 +27,21 @@ def draw_panel(
         path: PNG file to write.
         condition: First channel, shape (M, H, W).
         mean: Shape (M, H, W).
-        std: Shape (M, H, W).
+        std: Shape (M, H, W), or None where nothing is known of it.
         target: Shape (M, H, W); sets the grey scale of the mean where it is given.
     """
     rows = []
-    for images in zip(condition, mean, std, *([] if target is None else [target]), strict=True):
-        low, high = np.quantile(images[1] if target is None else images[3], [0.001, 0.999])
-        grey = [_grey(images[0], *np.quantile(images[0], [0.001, 0.999])), _grey(images[1], low, high)]
-        rows.append([*grey, _coloured(images[2], (high - low) / 4), *(_grey(image, low, high) for image in images[3:])])
-    height, width = rows[0][0].shape[:2]
-    titles = ("measured", "restored (mean)", "std, white = 1/4 of range", "truth")[: len(rows[0])]
+    for number, (measured, restored) in enumerate(zip(condition, mean, strict=True)):
+        low, high = np.quantile(restored if target is None else target[number], [0.001, 0.999])
+        row = {"measured": grey(measured, *np.quantile(measured, [0.001, 0.999]))}
+        row["restored" if std is None else "restored (mean)"] = grey(restored, low, high)
+        if std is not None:
+            row["std, white = 1/4 of range"] = coloured(std[number], (high - low) / 4)
+        if target is not None:
+            row["truth"] = grey(target[number], low, high)
+        rows.append(row)
+    titles = list(rows[0])
+    height, width = rows[0]["measured"].shape[:2]
     zoom = max(1, -(-_NARROWEST // width))
     height, width = height * zoom, width * zoom
     sheet = Image.new(
@@ -46,19 +51,21 @@ def draw_panel(
     for column, title in enumerate(titles):
         pen.text((column * (width + _GAP) + 2, 1), title, fill="black")
     for number, row in enumerate(rows):
-        for column, picture in enumerate(row):
+        for column, picture in enumerate(row.values()):
             tile = Image.fromarray(picture).resize((width, height), Image.Resampling.NEAREST)
             sheet.paste(tile, (column * (width + _GAP), _TITLE + number * (height + _GAP)))
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path)
 
 
-def _grey(image: NDArray[np.floating], low: float, high: float) -> NDArray[np.uint8]:
+def grey(image: NDArray[np.floating], low: float, high: float) -> NDArray[np.uint8]:
+    """An image (H, W) as (H, W, 3), black at ``low`` and white at ``high``."""
     scaled = np.clip((image - low) / max(high - low, 1e-12), 0, 1)
     return np.repeat((255 * scaled).astype(np.uint8)[..., None], 3, axis=-1)
 
 
-def _coloured(image: NDArray[np.floating], high: float) -> NDArray[np.uint8]:
+def coloured(image: NDArray[np.floating], high: float) -> NDArray[np.uint8]:
+    """An image (H, W) of 0 or more as (H, W, 3), from black at 0 over violet and orange to pale yellow at ``high``."""
     place = np.clip(image / max(high, 1e-12), 0, 1) * (len(_SPREAD) - 1)
     channels: Sequence[NDArray[np.floating]] = [
         np.interp(place, np.arange(len(_SPREAD)), _SPREAD[:, channel]) for channel in range(3)

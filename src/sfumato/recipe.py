@@ -68,12 +68,14 @@ class DataRecipe(_Section):
 class ModelRecipe(_Section):
     """The networks and what they predict."""
 
+    method: Literal["cvdm", "regression"] = "cvdm"
+    """Diffusion, or one network trained by mean square error, which gives one image and no uncertainty."""
     ndim: Literal[2, 3] = 2
     """2 for images, 3 for volumes."""
-    network: Literal["unet", "sr3"] = "unet"
-    """The paper's U-Net, or the larger one for natural images."""
+    network: Literal["unet", "sr3", "dfcan"] = "unet"
+    """The paper's U-Net, the larger one for natural images, or DFCAN (images only), published as a regression."""
     base: Positive = 32
-    """Filters of the noise network at full resolution; the reference code has 64."""
+    """Filters of the noise network at full resolution; the reference code has 64, and so has DFCAN."""
     rate_base: Positive = 16
     """Filters of the rate network at full resolution; the reference code has 32."""
     num_scales: Positive = 5
@@ -82,6 +84,10 @@ class ModelRecipe(_Section):
     """Normalisation inside the U-Net; `instance` is the paper's."""
     schedule: Literal["learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine"] = "learned"
     """How the variance schedule is made; the last three are fixed (CDDPM)."""
+    beta_ends: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None
+    """Noise variance of the first and the last step of a linear schedule, in place of its paper's."""
+    gamma_end: float | None = Field(default=None, gt=0, lt=1)
+    """Signal variance that the cosine schedule leaves; 1e-4 if not given."""
     predicts: Literal["velocity", "noise"] = "velocity"
     """What the network outputs; `noise` is the paper's."""
     objective: Literal["velocity", "noise", "elbo"] | None = None
@@ -94,6 +100,14 @@ class ModelRecipe(_Section):
     """Divides what is diffused."""
     smoothness_weight: float = Field(default=1e-3, ge=0)
     """The paper's alpha; without it the schedule collapses."""
+
+    @model_validator(mode="after")
+    def _ends_of_its_schedule(self) -> Self:
+        if self.beta_ends is not None and not self.schedule.startswith("linear"):
+            raise ValueError(f"beta_ends belongs to a linear schedule, and schedule is {self.schedule}: leave it out")
+        if self.gamma_end is not None and self.schedule != "cosine":
+            raise ValueError(f"gamma_end belongs to the cosine schedule, and schedule is {self.schedule}: leave it out")
+        return self
 
 
 class TrainRecipe(_Section):

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.baselines import Regression
 from sfumato.data.frames import PairSource
 from sfumato.data.normalize import Normalization
 from sfumato.model import CVDM
@@ -48,7 +49,10 @@ class Validation:
 
     @torch.no_grad()
     def loss(self, model: CVDM, device: torch.device) -> float:
-        """Diffusion and prior terms, averaged over images and over times spread evenly in (0, 1)."""
+        """Diffusion and prior terms, averaged over images and over times spread evenly in (0, 1).
+
+        For a regression, which has neither, its mean square error.
+        """
         total = 0.0
         for number in range(len(self.condition)):
             repeated = (
@@ -58,7 +62,7 @@ class Validation:
             t = (torch.arange(_NUM_TIMES, device=device) + 0.5) / _NUM_TIMES
             eps = NoiseField(_SEED, sample=number)(0, torch.Size([1, *target.shape]), device=device)[0]
             losses = model.loss(condition, target, t, eps)
-            total += float(losses.diffusion + losses.prior)
+            total += float(losses.mean if isinstance(model, Regression) else losses.diffusion + losses.prior)
         return total / len(self.condition)
 
     def draw(self, model: CVDM, device: torch.device, settings: SampleRecipe, path: Path) -> None:

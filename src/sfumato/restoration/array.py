@@ -8,13 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.baselines import Regression
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
 from sfumato.sampling import sample
 
-__all__ = ["Restored", "restore"]
+__all__ = ["Restored", "draw_blocks", "normalised", "restore"]
 
 _PIXELS_AT_ONCE = 2**20
 """So many pixels go through the network together: samples of small images in one batch, of large ones in turn."""
@@ -25,8 +26,8 @@ class Restored(NamedTuple):
 
     mean: NDArray[np.float32]
     """Mean of the samples: the restored image, shape (C, *spatial), or (*spatial) if the measured one was so."""
-    std: NDArray[np.float32]
-    """Their standard deviation: the uncertainty of every pixel."""
+    std: NDArray[np.float32] | None
+    """Their standard deviation: the uncertainty of every pixel. None from a regression, which does not know it."""
 
 
 def restore(
@@ -39,7 +40,7 @@ def restore(
     image: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
-    """Draw samples of the posterior of one image and summarise them.
+    """Draw samples of the posterior of one image and summarise them; a regression runs once and gives its one image.
 
     Args:
         array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
@@ -60,34 +61,67 @@ def restore(
         >>> restored.mean.shape == image.shape  # doctest: +SKIP
         True
     """
-    settings = model.info.recipe.sample
-    condition, has_channels = _condition(array, model)
+    condition, has_channels = normalised(array, model)
+    if isinstance(model.model, Regression):
+        image_alone = model.info.target.invert(_regress(model.model, condition)[0].cpu(), axis=0).numpy()
+        if progress is not None:
+            progress(num_samples)
+        return Restored(image_alone if has_channels or len(image_alone) > 1 else image_alone[0], None)
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
-
-    def blocks() -> Iterator[Tensor]:
-        at_once = max(1, _PIXELS_AT_ONCE // condition[0, 0].numel())
-        for first in range(0, num_samples, at_once):
-            number = min(at_once, num_samples - first)
-            yield sample(
-                model.model,
-                condition,
-                num_samples=number,
-                num_steps=num_steps or settings.steps,
-                solver=settings.solver,
-                eta=settings.eta,
-                seed=NoiseField(seed, sample=first, image=image),
-            )[:, 0].cpu()
-            if progress is not None:
-                progress(number)
-
-    posterior = Posterior.of(blocks(), num_samples)
+    blocks = draw_blocks(
+        condition, model, num_samples=num_samples, num_steps=num_steps, seed=seed, image=image, progress=progress
+    )
+    posterior = Posterior.of(blocks, num_samples)
     mean = model.info.target.invert(posterior.mean, axis=0).numpy()
     std = model.info.target.invert_spread(posterior.std, axis=0).numpy()
     return Restored(mean, std) if has_channels or len(mean) > 1 else Restored(mean[0], std[0])
 
 
-def _condition(array: NDArray[np.generic], model: LoadedModel) -> tuple[Tensor, bool]:
+def draw_blocks(
+    condition: Tensor,
+    model: LoadedModel,
+    *,
+    num_samples: int,
+    num_steps: int | None = None,
+    seed: int = 0,
+    image: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Tensor]:
+    """Draws of one image, in as few blocks (n, C, *spatial) as fit into the network; still normalised.
+
+    Args:
+        condition: From :func:`normalised`.
+        model: From :func:`sfumato.load`.
+        num_samples: How many draws in all.
+        num_steps: Network calls per draw; the recipe's if not given.
+        seed: The same seed gives the same draws.
+        image: Number of this image among those of one seed.
+        progress: Called with the number of draws that were just made.
+    """
+    settings = model.info.recipe.sample
+    at_once = max(1, _PIXELS_AT_ONCE // condition[0, 0].numel())
+    for first in range(0, num_samples, at_once):
+        number = min(at_once, num_samples - first)
+        yield sample(
+            model.model,
+            condition,
+            num_samples=number,
+            num_steps=num_steps or settings.steps,
+            solver=settings.solver,
+            eta=settings.eta,
+            seed=NoiseField(seed, sample=first, image=image),
+        )[:, 0].cpu()
+        if progress is not None:
+            progress(number)
+
+
+@torch.no_grad()
+def _regress(model: Regression, condition: Tensor) -> Tensor:
+    return model.center(condition)
+
+
+def normalised(array: NDArray[np.generic], model: LoadedModel) -> tuple[Tensor, bool]:
     """The image as the network takes it, shape (1, K, *spatial), and whether it came with channels."""
     ndim, channels = model.info.recipe.model.ndim, model.info.condition_channels
     has_channels = array.ndim == ndim + 1

@@ -29,7 +29,7 @@ def restore_file(
     seed: int = 0,
     picture: str | Path | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[Path, Path]:
+) -> tuple[Path, Path | None]:
     """Restore every frame of an image file.
 
     Args:
@@ -45,7 +45,8 @@ def restore_file(
         progress: Called with the number of draws made and their total, over all frames.
 
     Returns:
-        The files of the mean and of the standard deviation, which stands beside it with `_std` in its name.
+        The files of the mean and of the standard deviation, which stands beside it with `_std` in its name; a
+        regression has none.
     """
     output = Path(output)
     spread = _beside(output)
@@ -68,9 +69,11 @@ def restore_file(
             measured, model, num_samples=num_samples, num_steps=num_steps, seed=seed, image=frame, progress=count
         )
         means.append(restored.mean)
-        stds.append(restored.std)
+        if restored.std is not None:
+            stds.append(restored.std)
         if picture is not None and frame == 0:
-            draw_panel(Path(picture), *(_flat(image) for image in (measured, restored.mean, restored.std)))
+            spread_shown = None if restored.std is None else _flat(restored.std)
+            draw_panel(Path(picture), _flat(measured), _flat(restored.mean), spread_shown)
     notes = {
         "sfumato": __version__,
         "model_sha256": model.sha256,
@@ -79,6 +82,9 @@ def restore_file(
         "solver": model.info.recipe.sample.solver,
         "seed": seed,
     }
+    if not stds:
+        _write(output, np.stack(means), frames, {**notes, "samples": 1, "steps": 1, "content": "regression"})
+        return output, None
     for path, images, content in ((output, means, "mean"), (spread, stds, "standard deviation")):
         _write(path, np.stack(images), frames, {**notes, "content": content})
     return output, spread

@@ -1,0 +1,264 @@
+"""Methods on one test set: what each scores on each image, and what of that is more than chance."""
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato import metrics
+from sfumato.data.frames import FilePairs, PairSource
+from sfumato.data.packed import PackedPairs, packed_splits
+from sfumato.data.pairs import find_pairs, read_manifest
+from sfumato.errors import ImageError, PairingError, RecipeError
+from sfumato.methods import Method
+from sfumato.recipe import DataRecipe
+from sfumato.resolution import decorrelation
+from sfumato.significance import Ranking, interval, least_p, ranking
+
+__all__ = [
+    "METRICS",
+    "Evaluation",
+    "Example",
+    "Metric",
+    "Row",
+    "evaluate",
+    "open_test_set",
+    "pool",
+    "summarise",
+    "too_few",
+]
+
+Array = NDArray[Any]
+
+_SHOWN_SIDE = 256
+"""Examples are cut to so many pixels around their middle."""
+
+
+class Metric(NamedTuple):
+    """One number per image."""
+
+    name: str
+    measure: Callable[[Tensor, Tensor], Tensor]
+    higher_is_better: bool
+    least_side: int = 1
+    """Images with a shorter side have no such number."""
+
+
+METRICS = (
+    Metric("MAE", metrics.mae, False),
+    Metric("NRMSE", metrics.nrmse, False),
+    Metric("PSNR (dB)", metrics.psnr, True),
+    Metric("SSIM", metrics.ssim, True, 11),
+    Metric("MS-SSIM", metrics.ms_ssim, True, 176),
+)
+"""In the order of tables; ranges are those of each truth."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """The middle of one test image, kept for a picture: all arrays are (channels, H, W)."""
+
+    name: str
+    condition: Array
+    truth: Array
+    estimates: list[Array]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of methods on images.
+
+    Attributes:
+        methods: What was compared.
+        images: Names of the test images.
+        metrics: What was measured.
+        values: Shape (metrics, methods, images); NaN where an image has no such number, such as a flat truth.
+        affine: Whether each estimate was brought to the truth's scale first.
+        examples: A few images to look at.
+        notes: What a reader must know.
+    """
+
+    methods: list[Method]
+    images: list[str]
+    metrics: list[Metric]
+    values: NDArray[np.float64]
+    affine: bool
+    examples: list[Example] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Row(NamedTuple):
+    """One metric in a table."""
+
+    metric: Metric
+    num_images: int
+    """On which every method has a number; all else is over these."""
+    means: list[float]
+    intervals: list[tuple[float, float]]
+    ranking: Ranking
+
+
+def open_test_set(data: DataRecipe) -> PairSource:
+    """The pairs to evaluate on: two folders, those of a manifest or of a store that are marked ``test``.
+
+    A manifest that marks none is taken whole.
+    """
+    if data.store:
+        if "test" not in packed_splits(data.store):
+            raise RecipeError(f"the store {data.store} has no split `test`; pack it anew with test pairs")
+        return PackedPairs(data.store, "test")
+    if data.inputs and data.targets:
+        pairs = find_pairs(data.inputs, data.targets)
+    elif data.manifest:
+        pairs = read_manifest(data.manifest)
+        marked = [pair for pair in pairs if pair.split == "test"]
+        if any(pair.split for pair in pairs) and not marked:
+            raise PairingError(f"the manifest {data.manifest} marks no pair as `test`; mark those to evaluate on")
+        pairs = marked or pairs
+    else:
+        raise RecipeError("nothing says where the test images are; give inputs and targets, a manifest or a store")
+    return FilePairs(pairs, axes=(data.input_axes, data.target_axes), upsample=data.upsample, cache_bytes=0)
+
+
+def evaluate(
+    methods: Sequence[Method],
+    source: PairSource,
+    *,
+    affine: bool = False,
+    pixel_um: float | None = None,
+    most: int | None = None,
+    num_examples: int = 3,
+    progress: Callable[[int, int], None] | None = None,
+) -> Evaluation:
+    """Run every method on every image and measure what it gives.
+
+    Args:
+        methods: With names that differ.
+        source: Pairs of 2-D images.
+        affine: Bring each estimate to its truth by the best scale and offset first, for intensities that are not
+            absolute; the same for every method.
+        pixel_um: Side of a target pixel; given, resolution by decorrelation analysis is measured too.
+        most: Only so many images, spread evenly over the set.
+        num_examples: How many images to keep for pictures.
+        progress: Called with the number of estimates made and their total.
+
+    Raises:
+        RecipeError: If names repeat or there is nothing to do.
+        ImageError: If a method cannot take the images, or gives what is not comparable.
+    """
+    names = [method.name for method in methods]
+    if not names or len(set(names)) < len(names):
+        raise RecipeError(f"methods are {', '.join(names) or 'none'}; give at least one, with names that differ")
+    if source.ndim != 2:
+        raise ImageError(f"the test images have {source.ndim} spatial axes; metrics are for 2: evaluate planes")
+    number = len(source) if most is None else min(most, len(source))
+    chosen = [int(index) for index in np.linspace(0, len(source) - 1, number)]
+    side = min(min(source.spatial(index)) for index in chosen)
+    used = [metric for metric in METRICS if side >= metric.least_side]
+    notes = [
+        f"{metric.name} is left out: it needs sides of {metric.least_side} pixels, and the shortest is {side}."
+        for metric in METRICS
+        if metric not in used
+    ]
+    if pixel_um is not None:
+        used.append(_resolution(pixel_um))
+    shown = set(chosen[:: max(1, -(-number // max(num_examples, 1)))][:num_examples])
+    values, examples, done = np.empty((len(used), len(methods), number)), [], 0
+    for place, index in enumerate(chosen):
+        condition, truth = source.read(index, [0, 0], source.spatial(index))
+        estimates = []
+        for row, method in enumerate(methods):
+            estimate, against = _comparable(method, method.run(condition, place), truth, affine)
+            values[:, row, place] = list(_measured(used, estimate, against))
+            estimates.append(estimate[0].numpy())
+            done += 1
+            if progress is not None:
+                progress(done, number * len(methods))
+        if index in shown:
+            middles = [_middle(estimate) for estimate in estimates]
+            examples.append(Example(source.name(index), _middle(condition), _middle(truth), middles))
+    images = [source.name(index) for index in chosen]
+    return Evaluation(list(methods), images, used, values, affine, examples, notes)
+
+
+def pool(found: Evaluation, pattern: str) -> Evaluation:
+    """Average the scores of images that are not independent, such as the channels of one field.
+
+    Args:
+        found: Scores per image.
+        pattern: Regular expression; images are one unit where its first group (or all that it matches) is the same.
+    """
+    try:
+        matches = [re.search(pattern, name) for name in found.images]
+    except re.error as error:
+        raise RecipeError(f"the unit is {pattern!r}, which is no regular expression: {error}; mend it") from error
+    keys = [
+        name if match is None else match[min(1, len(match.groups()))]
+        for name, match in zip(found.images, matches, strict=True)
+    ]
+    units = list(dict.fromkeys(keys))
+    values = np.stack([found.values[..., [key == unit for key in keys]].mean(-1) for unit in units], axis=-1)
+    note = f"Scores of {len(keys)} images were averaged to {len(units)} independent units by the pattern {pattern!r}."
+    return dataclasses.replace(found, images=units, values=values, notes=[*found.notes, note])
+
+
+def summarise(found: Evaluation, *, seed: int = 0) -> list[Row]:
+    """Mean, 95% interval and significant places, one row per metric; images are the unit of replication."""
+    rows = []
+    for metric, values in zip(found.metrics, found.values, strict=True):
+        kept = values[:, np.isfinite(values).all(0)]
+        number = kept.shape[1]
+        means = kept.mean(1).tolist() if number else [math.nan] * len(kept)
+        intervals = [interval(of_method, seed=seed) for of_method in kept]
+        places = ranking(kept if number else values, higher_is_better=metric.higher_is_better, seed=seed)
+        rows.append(Row(metric, number, means, intervals, places))
+    return rows
+
+
+def too_few(found: Evaluation) -> str | None:
+    """A warning, if there are so few images that no difference could be significant."""
+    pairs, n = len(found.methods) * (len(found.methods) - 1) // 2, len(found.images)
+    if pairs and pairs * least_p(n) >= 0.05:
+        return f"With {n} images and {pairs} comparisons no difference can be significant; evaluate more images."
+    return None
+
+
+def _resolution(pixel_um: float) -> Metric:
+    """Resolution of the estimate alone: the truth has no say, so noise or invented detail can win."""
+
+    def measure(estimate: Tensor, _: Tensor) -> Tensor:
+        return torch.tensor([decorrelation(estimate[0, 0], pixel_um=pixel_um).resolution_um * 1000])
+
+    return Metric("Resolution (nm)", measure, False)
+
+
+def _comparable(method: Method, estimate: Array, truth: Array, affine: bool) -> tuple[Tensor, Tensor]:
+    """Both as (1, C, H, W) of float64."""
+    if estimate.shape != truth.shape:
+        raise ImageError(
+            f"{method.name} gives an image of shape {estimate.shape} and the truth has {truth.shape}; "
+            "leave the method out, or give targets of its channels and grid"
+        )
+    pair = (torch.from_numpy(np.asarray(image, np.float64))[None] for image in (estimate, truth))
+    made, against = pair
+    return (metrics.affine_fit(made, against) if affine else made), against
+
+
+def _measured(used: Sequence[Metric], estimate: Tensor, truth: Tensor) -> Iterator[float]:
+    for metric in used:
+        try:
+            yield float(metric.measure(estimate, truth))
+        except ValueError:  # a flat truth has no range, a smooth estimate no measurable resolution
+            yield math.nan
+
+
+def _middle(image: Array) -> Array:
+    corners = [max(0, (side - _SHOWN_SIDE) // 2) for side in image.shape[1:]]
+    return image[:, corners[0] : corners[0] + _SHOWN_SIDE, corners[1] : corners[1] + _SHOWN_SIDE].copy()

@@ -1,0 +1,135 @@
+"""Figures: the numbers in them by closed forms, and every one of them drawn."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from networks import seeded
+from pair_folders import make_pairs
+from sfumato.baselines import DFCAN
+from sfumato.cli import app
+from sfumato.diagram import draw_network, trace
+from sfumato.figures import draw_gamma, draw_schedule, integral_of_beta, otsu, rank_correlation, zones
+from sfumato.nn import SR3UNet, UNet
+from sfumato.schedule import CosineSchedule, LearnedSchedule, LinearSchedule, PaperSchedule, Schedule
+from sfumato.train import train
+from test_train import recipe
+
+
+class _Ramp(nn.Module):
+    """Raw rates that grow from left to right."""
+
+    def forward(self, condition: Tensor) -> Tensor:
+        return torch.linspace(-2, 2, condition.shape[-1]).expand(condition.shape)
+
+
+def ramp() -> Schedule:
+    bound: Schedule = LearnedSchedule(_Ramp()).requires_grad_(False)(torch.zeros(1, 1, 12, 16))
+    return bound
+
+
+def curves(schedule: Schedule, target: NDArray[np.float64]) -> list[list[NDArray[np.float64]]]:
+    figure = draw_schedule(schedule, target)
+    return [[np.asarray(line.get_ydata()) for line in plot.lines] for plot in figure.axes[2:4]]
+
+
+def test_otsu_parts_two_clusters_and_maximises_the_variance_between_classes() -> None:
+    generator = np.random.default_rng(0)
+    image = np.concatenate([generator.normal(0, 1, 3000), generator.normal(10, 1, 1000)])
+
+    def between(threshold: float) -> float:
+        low, high = image[image <= threshold], image[image > threshold]
+        return float(len(low) * len(high) * (low.mean() - high.mean()) ** 2)
+
+    found = otsu(image)
+    assert 2 < found < 8
+    step = np.ptp(image) / 256
+    best = max(between(image.min() + step * place) for place in range(1, 256))
+    assert between(found) == pytest.approx(best, rel=1e-3)
+
+
+def test_the_integral_of_beta() -> None:
+    """The rate itself where rho(1) = 1; for a linear schedule T times the mean of its ends."""
+    bound = ramp()
+    np.testing.assert_allclose(integral_of_beta(bound), bound.rate.numpy(), rtol=1e-4)
+    linear = integral_of_beta(LinearSchedule.named("qpi")(torch.zeros(1, 1, 4, 4)))
+    np.testing.assert_allclose(linear, 400 * (1e-4 + 0.02) / 2, rtol=1e-5)
+    paper = PaperSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2)))(torch.zeros(1, 1, 8, 8))
+    t = torch.linspace(0, 1, 20_001)
+    exact = torch.trapezoid(paper.warp(t).tau, t) * paper.rate
+    np.testing.assert_allclose(integral_of_beta(paper), exact.detach().numpy(), rtol=1e-4)
+
+
+def test_rank_correlation() -> None:
+    values = np.random.default_rng(0).random((8, 9))
+    assert rank_correlation(values, np.exp(values)) == pytest.approx(1)
+    assert rank_correlation(values, -values) == pytest.approx(-1)
+    assert np.isnan(rank_correlation(values, np.ones((8, 9))))
+
+
+def test_zones_are_where_variance_is_and_do_not_overlap() -> None:
+    variance = np.zeros((64, 96))
+    variance[10:26, 70:86] = 2
+    variance[40:56, 8:24] = 1
+    assert zones(variance, side=16) == [(10, 70, 16), (40, 8, 16)]
+    assert len(zones(np.ones((12, 12)))) == 1
+
+
+def test_averages_over_structure_and_background() -> None:
+    """The right half is structure and has the larger rates."""
+    bound, target = ramp(), np.zeros((12, 16))
+    target[:, 8:] = 1
+    (beta_in, beta_out), (gamma_in, gamma_out) = curves(bound, target)
+    t = torch.linspace(0, 1, 201)
+    exact = bound.beta(t[100])[0, 0, :, 8:].mean()
+    assert beta_in[100] == pytest.approx(float(exact), rel=1e-5)
+    assert bool((beta_in[1:] > beta_out[1:]).all())
+    assert bool((gamma_in[1:] < gamma_out[1:]).all())
+    line = draw_gamma(bound).axes[0].lines[0]
+    gamma_middle = float(bound.gamma(t[100]).mean())
+    assert np.asarray(line.get_ydata())[100] == pytest.approx(gamma_middle, rel=1e-5)
+
+
+def test_a_schedule_that_is_the_same_everywhere_can_be_drawn() -> None:
+    (inside, outside), _ = curves(CosineSchedule()(torch.zeros(1, 1, 4, 4)), np.eye(4))
+    np.testing.assert_allclose(inside, outside, rtol=1e-6)
+
+
+def test_diagrams_follow_the_code() -> None:
+    parts = {part.name: part for part in trace(seeded(lambda: UNet(3, 1, base=4, num_scales=3)), 3)}
+    names = list(parts)
+    assert names == ["down 0", "down 1", "down 2", "lift 0", "up 0", "lift 1", "up 1", "head"]
+    assert [parts[name].skip for name in names] == [None, None, None, None, 1, None, 0, None]
+    assert [parts[name].side for name in names] == [16, 8, 4, 8, 8, 16, 16, 16]
+    assert (parts["up 0"].takes, parts["up 0"].gives) == (16, 8)
+    assert parts["up 0"].made_of == "2 Conv2d 3x3, 2 ChannelNorm"
+    larger = trace(seeded(lambda: SR3UNet(3, 1, base=8, multipliers=(1, 2), num_blocks=1)), 3)
+    downward = [number for number, part in enumerate(larger) if part.name in ("stem", "down 0", "down 1", "down 2")]
+    assert sorted(part.skip for part in larger if part.skip is not None) == downward  # each is taken once
+    doubled = trace(DFCAN(1, 1, base=16, scale=2, num_groups=1), 1)
+    assert doubled[-1].side == 2 * doubled[0].side
+    assert "weights" in draw_network(DFCAN(1, 1, base=16), 1).axes[0].get_title()
+
+
+def test_the_command_draws_every_figure(tmp_path: Path) -> None:
+    folders = make_pairs(tmp_path)
+    diffusion = train(recipe(folders, train_steps=2), tmp_path / "run", quiet=True).model_file
+    image, truth = (str(Path(folder) / "image0.tif") for folder in folders)
+    command = ["inspect", str(diffusion), image, "--samples", "5", "--steps", "2", "--out"]
+    done = CliRunner().invoke(app, [*command, str(tmp_path / "known"), "--target", truth])
+    assert done.exit_code == 0, done.output
+    assert "schedule: learned" in done.output
+    expected = {"network", "rate_network", "schedule", "gamma", "mean_and_std", "samples"}
+    assert {path.stem for path in (tmp_path / "known").iterdir()} == expected
+    assert CliRunner().invoke(app, [*command, str(tmp_path / "unknown")]).exit_code == 0
+    settings = {"model_method": "regression", "train_steps": 2}
+    regression = train(recipe(folders, **settings), tmp_path / "regression", quiet=True).model_file
+    refused = CliRunner().invoke(app, ["inspect", str(regression), image, "--out", str(tmp_path / "none")])
+    assert refused.exit_code == 2
+    assert "no schedule and no samples" in refused.output
+    assert {path.stem for path in (tmp_path / "none").iterdir()} == {"network"}
