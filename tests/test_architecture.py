@@ -30,6 +30,7 @@ LAYERS: dict[str, int] = {
     "sampling": 1,
     # 2, data
     "data": 2,
+    "problems": 2,
     # 3, runs
     "recipe": 3,
     "assembly": 3,
