@@ -48,6 +48,7 @@ LAYERS: dict[str, int] = {
     "validation": 3,
     "train": 3,
     "restoration": 3,
+    "clinical": 3,
     "doctor": 3,
     # 4, shells
     "cli": 4,
