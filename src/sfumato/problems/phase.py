@@ -127,8 +127,8 @@ def intensities(phase: Tensor, geometry: Geometry) -> Tensor:
     """
     return fresnel.defocused_intensity(
         phase.expand(len(geometry.distances_um), -1, -1),
-        torch.ones(()),
-        torch.tensor(geometry.distances_um)[:, None, None],
+        phase.new_ones(()),
+        phase.new_tensor(geometry.distances_um)[:, None, None],
         wavelength_um=geometry.wavelength_um,
         pixel_um=geometry.pixel_um,
         margin=geometry.reach,
