@@ -49,21 +49,25 @@ def test_small_recipes_train_twenty_steps(path: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def biosr_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    cells = {"train": 2, "validation": 2, "test": 2}
-    return simulate(tmp_path_factory.mktemp("biosr") / "tree", seed=0, cells=cells, side=64, layout="biosr")
+    """Two cells per split, of a structure with one target per cell and of the one with a target per level."""
+    cells, names = {"train": 2, "validation": 2, "test": 2}, ["microtubules", "endoplasmic_reticulum"]
+    folder = tmp_path_factory.mktemp("biosr") / "tree"
+    return simulate(folder, seed=0, cells=cells, side=64, layout="biosr", names=names)
 
 
 def test_a_simulated_biosr_tree_is_what_the_full_recipe_reads(biosr_tree: Path) -> None:
-    """With only the path changed: 4 structures, 2 cells, 9 levels; patches fit; scales are right."""
+    """With only the path changed: 2 structures, 2 cells, 9 levels; patches fit; images are scaled by themselves."""
     recipe = load(BIOSR)
     values = recipe.model_dump()
     values["data"]["folder"] = str(biosr_tree)
     data = prepare(Recipe.model_validate(values))
     assert data.validation is not None
-    assert (len(data.train), len(data.validation)) == (72, 72)
+    assert (len(data.train), len(data.validation)) == (36, 36)
     condition, target = data.train.read(5, (0, 0), (128, 128))
     assert condition.shape == target.shape == (1, 128, 128)
     assert recipe.data.patch <= 128
+    assert condition.min() == pytest.approx(-1, abs=0.2)
+    assert condition.max() == pytest.approx(1, abs=0.5)
 
 
 def test_a_simulated_biosr_tree_trains(biosr_tree: Path, tmp_path: Path) -> None:
