@@ -32,6 +32,7 @@ LAYERS: dict[str, int] = {
     "baselines": 1,
     # 2, data
     "data": 2,
+    "problems": 2,
     # 3, runs
     "recipe": 3,
     "assembly": 3,
@@ -56,6 +57,7 @@ LAYERS: dict[str, int] = {
     "figures": 3,
     "diagram": 3,
     "inspection": 3,
+    "clinical": 3,
     "doctor": 3,
     # 4, shells
     "cli": 4,

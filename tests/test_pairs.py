@@ -38,7 +38,7 @@ def test_pairs_are_found_by_name_in_folders_inside_too(tmp_path: Path) -> None:
     (tmp_path / "low" / "notes.txt").write_text("not an image")
     pairs = find_pairs(tmp_path / "low", tmp_path / "high")
     assert [pair.name for pair in pairs] == ["a", "deep/b"]
-    assert pairs[1].target.name == "b.tif"
+    assert pairs[1].target == tmp_path / "high" / "deep" / "b.tif"
 
 
 def test_unpaired_names_are_listed(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -67,7 +67,9 @@ def train(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe in YAML; without one, the defaults.")] = None,
     inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
     targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
-    store: Annotated[str | None, typer.Option(help="In their place, a store written by `sfumato pack`.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV that lists pairs and splits.")] = None,
+    folder: Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")] = None,
+    store: Annotated[str | None, typer.Option(help="In place of all these, a store of `sfumato pack`.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it goes on.")] = Path("run"),
     minutes: Annotated[float | None, typer.Option(help="Train as many steps as fit into this time.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
@@ -80,11 +82,11 @@ def train(
     with _plain_errors():
         from sfumato.train import train as run
 
-        given = {"data.inputs": inputs, "data.targets": targets, "data.store": store}
-        chosen = _recipe(recipe, [*(f"{key}={value}" for key, value in given.items() if value), *(settings or [])])
-        folder = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
+        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder, "store": store}
+        chosen = _recipe(recipe, [*_places(given), *(settings or [])])
+        trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
         if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
-            typer.echo(f"trained: {folder.model_file}", err=True)
+            typer.echo(f"trained: {trained.model_file}", err=True)
 
 
 @app.command()
@@ -92,6 +94,8 @@ def pack(
     recipe: Annotated[Path | None, typer.Argument(help="Recipe in YAML, whose `data` section is packed.")] = None,
     inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
     targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV that lists pairs and splits.")] = None,
+    folder: Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")] = None,
     out: Annotated[Path, typer.Option(help="Store to write.")] = Path("pairs.zarr"),
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.upsample=true.")
@@ -103,8 +107,8 @@ def pack(
         from sfumato.preparation import open_sources
         from sfumato.progress import Bar
 
-        given = {"data.inputs": inputs, "data.targets": targets}
-        chosen = _recipe(recipe, [*(f"{key}={value}" for key, value in given.items() if value), *(settings or [])])
+        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder}
+        chosen = _recipe(recipe, [*_places(given), *(settings or [])])
         sources = open_sources(chosen, cache_bytes=0)
         with Bar("packing", 0) as bar:
             write(sources, out, progress=lambda done, total: bar.show(done, "shards", total=total))
@@ -277,6 +281,78 @@ def inspect(
         typer.echo(f"drawn: {', '.join(map(str, paths))}", err=True)
 
 
+simulations = typer.Typer(help="Write simulated image pairs with known truth.", no_args_is_help=True)
+app.add_typer(simulations, name="simulate")
+
+
+@simulations.callback()
+def _simulations() -> None:
+    pass
+
+
+@simulations.command()
+def microscopy(
+    out: Annotated[Path, typer.Option(help="Folder to make.")],
+    seed: Annotated[int, typer.Option(help="The same seed gives the same images.")] = 0,
+    layout: Annotated[Literal["pairs", "biosr"], typer.Option(help="TIFF pairs with a manifest, or BioSR's MRC.")] = (
+        "pairs"
+    ),
+    side: Annotated[int, typer.Option(help="Pixels of the widefield images; the targets have twice as many.")] = 128,
+    train: Annotated[int, typer.Option(help="Fields per structure for training, at most 30.")] = 6,
+    validation: Annotated[int, typer.Option(help="For validation, at most 5.")] = 2,
+    test: Annotated[int, typer.Option(help="For testing, at most 15.")] = 2,
+) -> None:
+    """Widefield and SIM images of coated pits, reticulum, microtubules and F-actin, at nine levels of light."""
+    with _plain_errors():
+        from sfumato.problems.microscopy_simulation import simulate
+        from sfumato.progress import Bar
+
+        with Bar("simulating", 0) as bar:
+            made = simulate(
+                out,
+                seed=seed,
+                cells={"train": train, "validation": validation, "test": test},
+                side=side,
+                layout=layout,
+                progress=lambda done, total: bar.show(done, "fields", total=total),
+            )
+        option = "--manifest" if layout == "pairs" else "--folder"
+        typer.echo(f"simulated: {made}; train on it with {option} {made}", err=True)
+
+
+@app.command()
+def clinical(
+    stacks: Annotated[list[Path], typer.Argument(help="Through-focus stacks: files, or folders of z-010um.tif ...")],
+    wavelength_um: Annotated[float, typer.Option(help="In the medium.")] = 0.521,
+    pixel_um: Annotated[float, typer.Option(help="Side of a pixel in the specimen.")] = 0.21,
+    step_um: Annotated[float | None, typer.Option(help="Distance of the planes of a file.")] = None,
+    shot_um: Annotated[float, typer.Option(help="Where the two shots are taken, at plus and minus this.")] = 2.0,
+    reach_um: Annotated[float | None, typer.Option(help="Leave out planes further from focus.")] = None,
+    order: Annotated[int | None, typer.Option(help="Of the polynomial; 20, or half the planes if fewer.")] = None,
+    flip: Annotated[bool, typer.Option(help="Turn the sign of the distances.")] = False,
+    model: Annotated[list[Path] | None, typer.Option(help="Model to compare, of two-shot conditions.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for phases and the table.")] = Path("clinical"),
+) -> None:
+    """Compare phase retrieval on real stacks: pseudo truth from all planes, methods from two of them."""
+    with _plain_errors():
+        from sfumato.clinical import compare
+        from sfumato.model_file import load
+        from sfumato.problems.clinical import read_stack
+
+        table = compare(
+            {path.stem: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip) for path in stacks},
+            {path.parent.name or path.stem: load(path) for path in model or []},
+            out,
+            wavelength_um=wavelength_um,
+            pixel_um=pixel_um,
+            shot_um=shot_um,
+            order=order,
+        )
+        for name, scores in table.items():
+            typer.echo(f"{name}: " + ", ".join(f"{method} {score:.3f}" for method, score in scores.items()))
+        typer.echo(f"written: {out}", err=True)
+
+
 @app.command()
 def doctor() -> None:
     """Print versions, devices and speed, and what is missing for each extra."""
@@ -284,6 +360,14 @@ def doctor() -> None:
 
     for line in examine().lines():
         typer.echo(line)
+
+
+def _places(given: dict[str, str | None]) -> list[str]:
+    """Options that say where data is, as settings; one of them takes the place of what the recipe says."""
+    if not any(given.values()):
+        return []
+    names = ("inputs", "targets", "manifest", "folder", "store")
+    return [f"data.{name}={given.get(name) or 'null'}" for name in names]
 
 
 def _recipe(path: Path | None, settings: list[str]) -> "Recipe":

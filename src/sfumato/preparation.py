@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,11 @@ from sfumato.data.normalize import Normalization, fit
 from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs, read_manifest, split_pairs
+from sfumato.data.scaling import ScaledPairs
 from sfumato.durable import replace_text
 from sfumato.errors import PairingError, RecipeError
+from sfumato.problems.registry import open_problem
+from sfumato.problems.request import Request
 from sfumato.recipe import Recipe
 from sfumato.runfolder import RunFolder
 
@@ -48,16 +52,20 @@ class Prepared:
 def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     """Open the recipe's pairs; take statistics of the training set, or those of the run that goes on."""
     sources = open_sources(recipe)
+    if "train" not in sources:
+        raise RecipeError(
+            f"the data has samples for {', '.join(sources)} and none for training; mark some as `train`, or give a "
+            "data set that has some"
+        )
+    if recipe.data.normalize == "image":
+        sources = {split: ScaledPairs(source, recipe.data.quantiles) for split, source in sources.items()}
     train, validation = sources["train"], sources.get("validation")
     check_patch_fits(train, recipe.data.patch)
     if run is not None and run.statistics_file.exists():
         held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
         condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
         return Prepared(train, validation, condition, target, held["audit"])
-    condition, target = (
-        fit(recipe.data.normalize, _frames(train, side, recipe.train.seed), quantiles=recipe.data.quantiles)
-        for side in (0, 1)
-    )
+    condition, target = (_statistics(recipe, train, side) for side in (0, 1))
     number = min(len(train), _MOST_PATCHES)
     patches = [patch for patch, _ in zip(_patches(train, recipe), range(number), strict=False)]
     audit = {**fingerprint(patches), "problem": recipe.problem, "forward": dict(recipe.forward)}
@@ -65,10 +73,10 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
 
 
 def open_sources(recipe: Recipe, *, cache_bytes: int = 2**31) -> dict[str, PairSource]:
-    """The recipe's samples by split, `train` and, if there are any, `validation`.
+    """The recipe's samples by split, `train` and, if there are any, `validation`; of a data set also `test`.
 
     Args:
-        recipe: Its `data` section says where images are.
+        recipe: Its `data` section says where images are, and its `problem` how they are read.
         cache_bytes: How much decoded data of image files may stay in memory, per split.
     """
     sources = _open(recipe, cache_bytes)
@@ -81,6 +89,10 @@ def _open(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
     data, ndim = recipe.data, recipe.model.ndim
     if data.store:
         return _open_store(data.store, ndim)
+    if recipe.problem != "pairs":
+        return _open_problem(recipe, cache_bytes)
+    if data.folder:
+        raise RecipeError("data.folder is given, but no problem that reads it; set problem, such as `biosr` or `phase`")
     if data.inputs and data.targets:
         pairs = find_pairs(data.inputs, data.targets)
     elif data.manifest:
@@ -100,6 +112,25 @@ def _open(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
     }
 
 
+def _open_problem(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
+    data = recipe.data
+    if not data.folder:
+        raise RecipeError(
+            f"the problem {recipe.problem!r} reads a data set, and the recipe does not say where it is; set data.folder"
+        )
+    if recipe.model.ndim != 2:
+        raise RecipeError(f"the problem {recipe.problem!r} has images, and model.ndim is 3; set it to 2")
+    request = Request(
+        folder=Path(data.folder),
+        forward=recipe.forward,
+        seed=recipe.train.seed,
+        validation_fraction=data.validation_fraction,
+        upsample=data.upsample,
+        cache_bytes=cache_bytes,
+    )
+    return open_problem(recipe.problem, request)
+
+
 def _open_store(path: str, ndim: int) -> dict[str, PairSource]:
     packed = {split: PackedPairs(path, split) for split in packed_splits(path) if split in ("train", "validation")}
     if "train" not in packed:
@@ -109,6 +140,14 @@ def _open_store(path: str, ndim: int) -> dict[str, PairSource]:
             f"the store {path} holds {packed['train'].ndim}-D samples and model.ndim is {ndim}; make them the same"
         )
     return dict(packed)
+
+
+def _statistics(recipe: Recipe, train: PairSource, side: int) -> Normalization:
+    """Normalisation of conditions (side 0) or targets (side 1); none where each image was scaled by itself."""
+    if recipe.data.normalize == "image":
+        channels = (train.condition_channels, train.target_channels)[side]
+        return Normalization((0.0,) * channels, (1.0,) * channels)
+    return fit(recipe.data.normalize, _frames(train, side, recipe.train.seed), quantiles=recipe.data.quantiles)
 
 
 def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:

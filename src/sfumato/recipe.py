@@ -34,6 +34,8 @@ class DataRecipe(_Section):
     """CSV with the columns `input`, `target` and, if wanted, `split` (`train`, `validation` or `test`)."""
     store: str | None = None
     """A store written by `sfumato pack`."""
+    folder: str | None = None
+    """Folder of the data set that a `problem` other than `pairs` reads."""
     input_axes: str | None = None
     """Axes of the inputs out of STCZYX, if the files do not say or say it wrong."""
     target_axes: str | None = None
@@ -48,17 +50,17 @@ class DataRecipe(_Section):
     """Side of the square or cubic training patches, in target pixels."""
     augment: bool = True
     """Flip and rotate patches."""
-    normalize: Literal["quantile", "mean_std"] = "quantile"
-    """Bring the given quantiles to -1 and 1, or the mean to 0 and the standard deviation to 1, per channel."""
+    normalize: Literal["quantile", "mean_std", "image"] = "quantile"
+    """Bring the training set's quantiles, or each image's own, to -1 and 1, or the set's mean and deviation to 0, 1."""
     quantiles: tuple[float, float] = (0.001, 0.999)
-    """Quantiles for `normalize: quantile`, over the whole training set."""
+    """Quantiles for `normalize`, over the whole training set or of each image."""
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if bool(self.inputs) != bool(self.targets):
             raise ValueError("inputs and targets belong together: give both folders")
-        if sum(map(bool, (self.inputs, self.manifest, self.store))) > 1:
-            raise ValueError("images come from one place: keep one of inputs with targets, manifest, and store")
+        if sum(map(bool, (self.inputs, self.manifest, self.store, self.folder))) > 1:
+            raise ValueError("images come from one place: keep one of inputs with targets, manifest, store and folder")
         low, high = self.quantiles
         if not 0 <= low < high <= 1:
             raise ValueError(f"quantiles are {low} and {high}: give 0 <= low < high <= 1")
@@ -164,8 +166,8 @@ class Recipe(_Section):
     name: str = "run"
     """Free text, for people."""
     problem: str = "pairs"
-    """What turns files into pairs; `pairs` takes them as they are."""
-    forward: dict[str, float] = Field(default_factory=dict)
+    """What turns files into pairs: `pairs` takes them as they are, other words read or simulate a data set."""
+    forward: dict[str, float | tuple[float, ...]] = Field(default_factory=dict)
     """Parameters of the problem's forward model, by name with units, such as `pixel_um`."""
     data: DataRecipe = Field(default_factory=DataRecipe)
     """Where pairs come from."""

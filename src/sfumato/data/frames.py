@@ -4,9 +4,8 @@ For a 2-D model the axes S, T and Z of a file are frames, for a 3-D model S and 
 kept up to a budget, so that small sets are read from disk once; frames that are large against it are read by region.
 """
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,9 +13,11 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from sfumato.data.cache import FrameCache
 from sfumato.data.image import Image
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
+from sfumato.data.view import View
 from sfumato.errors import PairingError
 
 __all__ = ["FilePairs", "FrameReader", "PairSource"]
@@ -119,8 +120,8 @@ class FilePairs:
         self.pairs = list(pairs)
         self._readers = [
             (
-                FrameReader(open_image(p.condition, axes=axes[0]), ndim),
-                FrameReader(open_image(p.target, axes=axes[1]), ndim),
+                FrameReader(_open(p.condition, axes[0]), ndim),
+                FrameReader(_open(p.target, axes[1]), ndim),
             )
             for p in pairs
         ]
@@ -130,7 +131,7 @@ class FilePairs:
         )
         self.dtypes = (self._common_dtype(0), self._common_dtype(1))
         self._ends = np.cumsum([target.num_frames for _, target in self._readers])
-        self._cache = _Cache(cache_bytes)
+        self._cache = FrameCache(cache_bytes)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -200,6 +201,10 @@ class FilePairs:
         return first.channels
 
 
+def _open(side: Path | View, axes: str | None) -> Image:
+    return side.open() if isinstance(side, View) else open_image(side, axes=axes)
+
+
 def _factor(pair: Pair, condition: FrameReader, target: FrameReader, upsample: bool) -> tuple[int, ...]:
     """How many target pixels stand on one pixel of the condition, per axis."""
     if condition.num_frames != target.num_frames:
@@ -225,31 +230,3 @@ def _upsample(small: Array, factor: Sequence[int], corner: Sequence[int], size: 
     images = torch.from_numpy(np.ascontiguousarray(small).astype(np.float32))[None]
     large = F.interpolate(images, scale_factor=[float(f) for f in factor], mode=mode, align_corners=False)[0]
     return large[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))].numpy()
-
-
-class _Cache:
-    """The most recently used frames, up to a number of bytes; safe between threads."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._used = limit, 0
-        self._frames: OrderedDict[tuple[int, int, int], Array] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def fits(self, size: int) -> bool:
-        """Whether a frame is small enough to be kept with others."""
-        return size <= self._limit // 4
-
-    def get(self, key: tuple[int, int, int], make: Callable[[], Array]) -> Array:
-        """The frame of that key, made if it is not there."""
-        with self._lock:
-            if key in self._frames:
-                self._frames.move_to_end(key)
-                return self._frames[key]
-        frame = make()
-        with self._lock:
-            if key not in self._frames:
-                self._frames[key] = frame
-                self._used += frame.nbytes
-            while self._used > self._limit:
-                self._used -= self._frames.popitem(last=False)[1].nbytes
-        return frame

@@ -7,19 +7,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from sfumato.data.view import View
 from sfumato.errors import PairingError
 
-__all__ = ["Pair", "find_pairs", "read_manifest", "split_pairs"]
+__all__ = ["SPLITS", "Pair", "find_pairs", "read_manifest", "split_pairs"]
 
 SPLITS = ("train", "validation", "test")
 
 
 class Pair(NamedTuple):
-    """Two files that show the same thing."""
+    """Two files, or views of files, that show the same thing."""
 
     name: str
-    condition: Path
-    target: Path
+    condition: Path | View
+    target: Path | View
     split: str = ""
     """One of train, validation and test, or empty where nobody said."""
 

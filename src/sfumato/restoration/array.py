@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.baselines import Regression
+from sfumato.data.scaling import image_range, scale_to
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
@@ -138,5 +139,7 @@ def normalised(array: NDArray[np.generic], model: LoadedModel) -> tuple[Tensor, 
             "replace the bad pixels"
         )
     device = next(model.model.parameters()).device
-    tensor = torch.from_numpy(np.ascontiguousarray(pixels).astype(np.float32)).to(device)
+    data = model.info.recipe.data
+    scaled = scale_to(pixels, image_range(pixels, data.quantiles)) if data.normalize == "image" else pixels
+    tensor = torch.from_numpy(np.ascontiguousarray(scaled).astype(np.float32)).to(device)
     return model.info.condition.apply(tensor[None]), has_channels

@@ -1,0 +1,82 @@
+"""The paper's clinical protocol run on stacks: every method gets two shots, and is compared with the pseudo truth."""
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sfumato.data.image import PixelSize
+from sfumato.data.io import write_image
+from sfumato.errors import ImageError
+from sfumato.metrics import ms_ssim
+from sfumato.model_file import LoadedModel
+from sfumato.problems.clinical import Stack, protocol, two_shot_tie
+from sfumato.restoration.array import restore
+
+__all__ = ["compare"]
+
+
+def compare(
+    stacks: Mapping[str, Stack],
+    models: Mapping[str, LoadedModel],
+    out: str | Path,
+    *,
+    wavelength_um: float,
+    pixel_um: float,
+    shot_um: float = 2.0,
+    order: int | None = None,
+    num_samples: int = 16,
+    seed: int = 0,
+) -> dict[str, dict[str, float]]:
+    """Compare methods on stacks.  [CVDM Sec. 4.2.2, Table 2b]
+
+    Args:
+        stacks: By name.
+        models: By name; each takes the two shots as channels, +d first. US-TIE on the two shots is always compared.
+        out: Folder for phases, as float TIFF, and the table ``ms_ssim.csv``.
+        wavelength_um: In the medium.
+        pixel_um: Side of a pixel.
+        shot_um: Distance d.
+        order: Of the polynomial, see :func:`sfumato.problems.clinical.protocol`.
+        num_samples: Draws of each model, whose mean counts.
+        seed: Of the draws.
+
+    Returns:
+        MS-SSIM by stack and method, of phases without their means, over the pseudo truth's range.
+    """
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    optics = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
+    table: dict[str, dict[str, float]] = {}
+    for number, (name, stack) in enumerate(stacks.items()):
+        specimen = protocol(stack, shot_um=shot_um, order=order, **optics)
+        phases = {"us_tie": two_shot_tie(specimen.two_shot, shot_um=shot_um, **optics)}
+        for title, model in models.items():
+            restored = restore(specimen.two_shot.numpy(), model, num_samples=num_samples, seed=seed, image=number)
+            phases[title] = torch.from_numpy(np.asarray(restored.mean, np.float32)).reshape(specimen.pseudo_truth.shape)
+        truth = specimen.pseudo_truth
+        table[name] = {
+            title: float(ms_ssim((phase - phase.mean())[None, None], truth[None, None]))
+            for title, phase in phases.items()
+        }
+        sizes = {axis: PixelSize(pixel_um, "micrometer") for axis in "YX"}
+        for title, phase in {"pseudo_truth": truth, **phases}.items():
+            path = out / f"{name}_{title}.tif"
+            write_image(path, phase.numpy(), axes="YX", pixel_size=sizes, metadata={"unit": "rad"}, overwrite=True)
+        shots = out / f"{name}_two_shot.tif"
+        write_image(shots, specimen.two_shot.numpy(), axes="CYX", pixel_size=sizes, overwrite=True)
+    _write_table(out / "ms_ssim.csv", table)
+    return table
+
+
+def _write_table(path: Path, table: Mapping[str, Mapping[str, float]]) -> None:
+    methods: Sequence[str] = list(next(iter(table.values()), {}))
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["stack", *methods])
+            writer.writerows([name, *(f"{row[method]:.4f}" for method in methods)] for name, row in table.items())
+    except OSError as error:
+        raise ImageError(f"cannot write {path}: {error}; expected a folder with space; check it") from error

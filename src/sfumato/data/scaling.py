@@ -1,0 +1,81 @@
+r"""Each image brought to its own quantiles, where intensities of different images do not compare.
+
+.. math:: scaled = 2\,(value - q_{low}) / (q_{high} - q_{low}) - 1
+
+for every channel of every image. Levels of light that differ forty-fold would else leave nearly nothing of the faint
+images; what is restored is then known up to its scale.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.cache import FrameCache
+from sfumato.data.frames import PairSource
+
+__all__ = ["ScaledPairs", "image_range", "scale_to"]
+
+Array = NDArray[np.generic]
+_CACHE_BYTES = 2**26
+
+
+def image_range(image: Array, quantiles: tuple[float, float]) -> NDArray[np.float64]:
+    """Quantiles of each channel of an image (C, *spatial), shape (2, C)."""
+    return np.quantile(image.reshape(len(image), -1).astype(np.float64), quantiles, axis=1)
+
+
+def scale_to(image: Array, low_high: NDArray[np.float64]) -> NDArray[np.float32]:
+    """An image (C, *spatial) with a range (2, C) brought to -1 and 1; a channel of one value stays 0.
+
+    Example:
+        >>> image = np.array([[0.0, 5.0, 10.0]])
+        >>> scale_to(image, image_range(image, (0.0, 1.0))).tolist()
+        [[-1.0, 0.0, 1.0]]
+    """
+    low, high = (values.reshape(-1, *[1] * (image.ndim - 1)) for values in low_high)
+    half = np.where(high > low, (high - low) / 2, 1)
+    return np.asarray((image - (low + high) / 2) / half, np.float32)
+
+
+class ScaledPairs:
+    """A source whose images are scaled, a :class:`~sfumato.data.frames.PairSource`.
+
+    Args:
+        source: The images as they are.
+        quantiles: Of each image, which become -1 and 1.
+    """
+
+    def __init__(self, source: PairSource, quantiles: tuple[float, float]) -> None:
+        self.source, self.quantiles = source, quantiles
+        self.ndim = source.ndim
+        self.condition_channels, self.target_channels = source.condition_channels, source.target_channels
+        self.dtypes = (np.dtype(np.float32), np.dtype(np.float32))
+        self._ranges = FrameCache(_CACHE_BYTES)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def name(self, sample: int) -> str:
+        """The source's."""
+        return self.source.name(sample)
+
+    def spatial(self, sample: int) -> tuple[int, ...]:
+        """The source's."""
+        return self.source.spatial(sample)
+
+    def smallest(self) -> int:
+        """The source's."""
+        return self.source.smallest()
+
+    def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
+        """Condition and target of a region, scaled by what the whole images hold."""
+        ranges = np.asarray(self._ranges.get(sample, lambda: self._measure(sample)), np.float64)
+        condition, target = self.source.read(sample, corner, size)
+        number = self.condition_channels
+        return scale_to(condition, ranges[:, :number]), scale_to(target, ranges[:, number:])
+
+    def _measure(self, sample: int) -> NDArray[np.float64]:
+        """Ranges of all channels of conditions, then of targets, shape (2, K + C)."""
+        whole = self.source.read(sample, [0] * self.ndim, self.source.spatial(sample))
+        return np.concatenate([image_range(side, self.quantiles) for side in whole], axis=1)

@@ -1,0 +1,144 @@
+r"""The paper's clinical protocol: a through-focus stack gives a pseudo truth, and two of its planes what methods get.
+
+.. math:: \frac{\partial I}{\partial z}\Big|_0 \text{ by a polynomial through all planes}, \qquad
+          \varphi = \text{US-TIE}\Big(\frac{\partial I}{\partial z}, I_0\Big), \qquad condition = (I_d, I_{-d})
+
+[CVDM Sec. 4.2.2]: order 20 over planes at +-2k um, k = 1 to 20, and d = 2 um. It is a pseudo truth: a polynomial of
+high order amplifies noise, and US-TIE knows neither the constant nor, with noise, the slowest structures.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sfumato.data.image import arrange
+from sfumato.data.io import open_image
+from sfumato.errors import ImageError, PairingError
+from sfumato.physics import through_focus, tie
+
+__all__ = ["Specimen", "Stack", "protocol", "read_stack", "two_shot_tie"]
+
+_PAPER_ORDER = 20
+_MAX_ITERATIONS = 30
+"""Of US-TIE. Dark pixels of real images slow it down; what is left over then is theirs, and the cells have settled."""
+_DARKEST = 0.05
+"""Of the mean intensity; darker pixels are taken for this bright."""
+
+
+class Stack(NamedTuple):
+    """Intensities through focus.
+
+    Attributes:
+        planes: Shape (Z, H, W); about 1 in focus.
+        distances_um: Of the planes, increasing; 0 is in focus.
+    """
+
+    planes: Tensor
+    distances_um: list[float]
+
+
+class Specimen(NamedTuple):
+    """What the protocol makes of a stack.
+
+    Attributes:
+        two_shot: Intensities at +d and -d, shape (2, H, W).
+        pseudo_truth: Phase in radians, mean 0, shape (H, W).
+        order: Of the polynomial.
+        residual: Part of dI/dz that US-TIE leaves unexplained.
+    """
+
+    two_shot: Tensor
+    pseudo_truth: Tensor
+    order: int
+    residual: float
+
+
+def read_stack(path: Path, *, step_um: float | None = None, reach_um: float | None = None, flip: bool = False) -> Stack:
+    """Read a stack from one file, or from a folder of planes named by their distance.
+
+    Args:
+        path: A file with a Z axis whose middle plane is in focus; or a folder of files such as ``z-010um.tif``, which
+            are divided by ``reference.tif`` if it is there.
+        step_um: Distance between the planes of a file.
+        reach_um: Leave out planes further from focus.
+        flip: Turn the sign of the distances, where a microscope counts them the other way.
+
+    Raises:
+        PairingError: If there are fewer than two planes or none near focus, or distances are unknown.
+    """
+    if path.is_dir():
+        named = {float(found[1]): p for p in path.iterdir() if (found := re.fullmatch(r"z([+-]?\d+\.?\d*)um", p.stem))}
+        reference = _plane(path / "reference.tif") if (path / "reference.tif").is_file() else torch.ones(())
+        planes = {z: _plane(p) / reference.clamp_min(1e-6) for z, p in named.items()}
+    else:
+        if step_um is None or step_um <= 0:
+            raise PairingError(f"{path} does not say how far its planes are apart; give step_um, above 0")
+        image = open_image(path)
+        sections = arrange(image.read(), image.axes, "ZYX").astype(np.float32)
+        middle = (len(sections) - 1) / 2
+        planes = {(place - middle) * step_um: torch.from_numpy(s) for place, s in enumerate(sections)}
+    kept = {(-z if flip else z): plane for z, plane in planes.items() if reach_um is None or abs(z) <= reach_um}
+    if len(kept) < 2 or not min(kept) <= 0 <= max(kept):
+        raise PairingError(
+            f"{path} has planes at {sorted(kept)} um; expected several, on both sides of focus; name files like "
+            "z-010um.tif, or raise reach_um"
+        )
+    distances = sorted(kept)
+    stack = torch.stack([kept[z] for z in distances])
+    in_focus = stack[int(np.argmin(np.abs(distances)))]
+    return Stack(stack / in_focus.mean(), distances)
+
+
+def _plane(path: Path) -> Tensor:
+    image = open_image(path)
+    if image.axes != "YX":
+        raise ImageError(f"{path} has axes {image.axes}; expected one grey plane, YX; convert it")
+    return torch.from_numpy(image.read().astype(np.float32))
+
+
+def protocol(
+    stack: Stack, *, wavelength_um: float, pixel_um: float, shot_um: float = 2.0, order: int | None = None
+) -> Specimen:
+    """The pseudo truth of a stack, and the two shots that methods get.
+
+    Args:
+        stack: Through focus.
+        wavelength_um: In the medium.
+        pixel_um: Side of a pixel.
+        shot_um: Distance d of the two shots; planes at +d and -d must be there.
+        order: Of the polynomial; half as many as there are planes, and at most the paper's 20, if not given.
+
+    Raises:
+        PairingError: If the planes of the two shots are not in the stack.
+    """
+    missing = [z for z in (shot_um, -shot_um) if not np.isclose(stack.distances_um, z).any()]
+    if missing:
+        raise PairingError(
+            f"the stack has no plane at {missing[0]:g} um, but at {', '.join(f'{z:g}' for z in stack.distances_um)}; "
+            "choose a shot_um that is there"
+        )
+    chosen = order if order is not None else max(1, min(_PAPER_ORDER, (len(stack.distances_um) - 1) // 2))
+    planes = stack.planes.double()
+    slope = through_focus.axial_derivative(planes, stack.distances_um, chosen)
+    focus = planes[int(np.argmin(np.abs(stack.distances_um)))].clamp_min(_DARKEST)
+    found = tie.solve_us_tie(
+        slope, focus, wavelength_um=wavelength_um, pixel_um=pixel_um, max_iterations=_MAX_ITERATIONS
+    )
+    shots = [planes[int(np.argmin(np.abs(np.subtract(stack.distances_um, z))))] for z in (shot_um, -shot_um)]
+    truth = (found.phase - found.phase.mean()).float()
+    return Specimen(torch.stack(shots).float(), truth, chosen, float(found.residual))
+
+
+def two_shot_tie(two_shot: Tensor, *, shot_um: float, wavelength_um: float, pixel_um: float) -> Tensor:
+    """US-TIE on two shots (2, H, W) at plus and minus ``shot_um``, with their mean as the intensity in focus."""
+    shots = two_shot.double()
+    slope = (shots[0] - shots[1]) / (2 * shot_um)
+    focus = shots.mean(0).clamp_min(_DARKEST)
+    found = tie.solve_us_tie(
+        slope, focus, wavelength_um=wavelength_um, pixel_um=pixel_um, max_iterations=_MAX_ITERATIONS
+    )
+    return (found.phase - found.phase.mean()).float()

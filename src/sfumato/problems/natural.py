@@ -1,0 +1,106 @@
+"""Super-resolution of natural images: photographs against what is left of them on a coarser grid.  [CVDM App. L]
+
+The condition is the photograph brought to a grid coarser by 4 or 8, with antialiasing, and back by bicubic
+interpolation; the target is the photograph. Both are computed for the whole square, so that a patch is a part of it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.data.frames import PairSource
+from sfumato.problems.photographs import Photographs, find_photographs
+from sfumato.problems.request import Request, parameters
+
+__all__ = ["DownsampledPairs", "NaturalSettings", "coarsen", "open_natural"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NaturalSettings:
+    """Parameters of the problem.
+
+    Attributes:
+        factor: How much coarser the condition is; the paper's 64 to 256 pixels are 4.
+        side_px: Side of the squares that photographs are brought to.
+    """
+
+    factor: int = 4
+    side_px: int = 256
+
+    def __post_init__(self) -> None:
+        if self.factor < 2 or self.side_px < 1 or self.side_px % self.factor:
+            raise ValueError(
+                f"factor is {self.factor} and side_px {self.side_px}; give a factor of 2 or more, such as 4 or 8, "
+                "that divides the side"
+            )
+
+
+def coarsen(image: Tensor, factor: int) -> Tensor:
+    """An image (..., C, H, W) as a grid coarser by ``factor`` shows it, on its own grid again.
+
+    Example:
+        >>> coarsen(torch.ones(1, 3, 16, 16), 4).shape
+        torch.Size([1, 3, 16, 16])
+    """
+    size = tuple(image.shape[-2:])
+    flat = image.reshape(-1, *image.shape[-3:])
+    small = F.interpolate(flat, size=[side // factor for side in size], mode="bicubic", antialias=True)
+    return F.interpolate(small.clamp(0, 1), size=size, mode="bicubic").reshape(image.shape)
+
+
+class DownsampledPairs:
+    """A :class:`~sfumato.data.frames.PairSource` of coarse and fine photographs in colour.
+
+    Args:
+        photographs: With 3 channels.
+        factor: How much coarser conditions are.
+    """
+
+    ndim = 2
+    condition_channels = target_channels = 3
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]] = (np.dtype(np.float32), np.dtype(np.float32))
+
+    def __init__(self, photographs: Photographs, factor: int) -> None:
+        self.photographs, self.factor = photographs, factor
+
+    def __len__(self) -> int:
+        return len(self.photographs)
+
+    def name(self, sample: int) -> str:
+        """The file's."""
+        return self.photographs.name(sample)
+
+    def spatial(self, sample: int) -> tuple[int, ...]:
+        """The same for all."""
+        return (self.photographs.side_px,) * 2
+
+    def smallest(self) -> int:
+        """Any is the smallest."""
+        return 0
+
+    def read(
+        self, sample: int, corner: Sequence[int], size: Sequence[int]
+    ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+        """Condition and target, both (3, *size), from 0 to 1."""
+        target = self.photographs.read(sample)
+        condition = coarsen(torch.from_numpy(target), self.factor).numpy()
+        part = (slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))
+        return condition[part], target[part]
+
+
+def open_natural(request: Request) -> dict[str, PairSource]:
+    """Photographs of a folder in ImageNet's layout or any other, by split."""
+    settings = parameters(NaturalSettings, request.forward)
+    found = find_photographs(request.folder, validation_fraction=request.validation_fraction, seed=request.seed)
+    return {
+        split: DownsampledPairs(
+            Photographs(paths, side_px=settings.side_px, channels=3, cache_bytes=request.cache_bytes), settings.factor
+        )
+        for split, paths in found.items()
+    }

@@ -1,0 +1,145 @@
+"""Folders of photographs as squares of equal size: ImageNet's layout, HCOCO's with its lists, or any folder of images.
+
+Equal squares spare a look at every file before training, which for a million of them would take longer than starting.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.data.cache import FrameCache
+from sfumato.data.image import arrange
+from sfumato.data.io import open_image
+from sfumato.data.pairs import Pair, split_pairs
+from sfumato.errors import ImageError, PairingError
+from sfumato.problems.request import check_folder
+
+__all__ = ["Photographs", "find_photographs"]
+
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff")
+_SPLIT_FOLDERS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
+_LISTS = {"HCOCO_train.txt": "train", "HCOCO_test.txt": "test"}
+_LUMA = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in a grey image (ITU-R BT.601)."""
+
+
+def find_photographs(folder: Path, *, validation_fraction: float = 0.1, seed: int = 0) -> dict[str, list[str]]:
+    """Paths of images by split, each list in the order of names.
+
+    - With ``HCOCO_test.txt`` in the folder: the images of ``real_images`` that the lists name, each once. The lists are
+      of composites, such as ``c100_200_1.jpg``, whose real image is ``c100.jpg``.
+    - With a folder ``train``, and maybe ``val`` and ``test``: all images below each, as in ImageNet.
+    - Otherwise: all images below the folder.
+
+    Where no images are marked for validation, a share of the training images is kept for it, by a hash of their names.
+
+    Raises:
+        PairingError: If there are no images, or a list names one that is not there.
+    """
+    check_folder(folder, expected="a folder of images")
+    if any((folder / name).is_file() for name in _LISTS):
+        found = {s: _listed(folder, name) for name, s in _LISTS.items() if (folder / name).is_file()}
+    elif (folder / "train").is_dir():
+        found = {split: _below(folder / name) for name, split in _SPLIT_FOLDERS.items() if (folder / name).is_dir()}
+    else:
+        found = {"train": _below(folder)}
+    if "train" in found and "validation" not in found:
+        named = [Pair(os.path.relpath(path, folder), Path(path), Path(path)) for path in found["train"]]
+        kept, held_out = split_pairs(named, validation_fraction, seed=seed)
+        found |= {"train": [str(p.target) for p in kept], "validation": [str(p.target) for p in held_out]}
+    found = {split: paths for split, paths in found.items() if paths}
+    if not found:
+        raise PairingError(
+            f"{folder} holds no images; expected {', '.join(_SUFFIXES)} files in it, or in folders train and val; "
+            "set data.folder to where they are"
+        )
+    return found
+
+
+def _below(folder: Path) -> list[str]:
+    """All images below a folder, hidden ones left out, as text: a million paths take a fifth of the memory so."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [f"{place}/{name}" for name in files if name.lower().endswith(_SUFFIXES) and name[0] != "."]
+    return sorted(found)
+
+
+def _listed(folder: Path, name: str) -> list[str]:
+    """Real images of an HCOCO list of composites."""
+    lines = (folder / name).read_text(encoding="utf-8").split()
+    stems = sorted({Path(line).stem.partition("_")[0] for line in lines})
+    paths = [folder / "real_images" / f"{stem}.jpg" for stem in stems]
+    missing = [path.name for path in paths if not path.is_file()]
+    if missing:
+        raise PairingError(
+            f"{folder / name} names {len(missing)} images that are not in real_images, such as {missing[0]}; "
+            "expected all of them; unpack HCOCO again"
+        )
+    return [str(path) for path in paths]
+
+
+class Photographs:
+    """Images as squares, by number.
+
+    Args:
+        paths: The files.
+        side_px: Their central squares are brought to this side, with antialiasing.
+        channels: 1 for grey, 3 for colour.
+        cache_bytes: How much of them may stay in memory.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], *, side_px: int = 256, channels: int = 1, cache_bytes: int = 2**31
+    ) -> None:
+        self.paths, self.side_px, self.channels = paths, side_px, channels
+        self._cache = FrameCache(cache_bytes)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        """Last two parts of the path: ImageNet's classes are folders."""
+        return "/".join(Path(self.paths[index]).parts[-2:])
+
+    def read(self, index: int) -> NDArray[np.float32]:
+        """Intensities from 0 to 1, shape (channels, side, side)."""
+        image = self._cache.get(index, lambda: self._load(self.paths[index]))
+        return np.asarray(image, np.float32)
+
+    def _load(self, path: str) -> NDArray[np.float32]:
+        image = open_image(path)
+        if image.axes.strip("C") != "YX" and image.axes != "YXC":
+            raise ImageError(f"{path} has axes {image.axes}; expected a picture; leave it out")
+        wanted = "CYX" if "C" in image.axes else "YX"
+        pixels = torch.from_numpy(np.ascontiguousarray(arrange(image.read(), image.axes, wanted)).astype(np.float32))
+        if image.dtype.kind in "iu":
+            pixels = pixels / np.iinfo(image.dtype).max
+        return _square(_in_channels(pixels if pixels.ndim == 3 else pixels[None], self.channels), self.side_px).numpy()
+
+
+def _in_channels(pixels: Tensor, channels: int) -> Tensor:
+    """Grey or colour, whatever the file has; transparency is dropped."""
+    colour = pixels[:3] if len(pixels) >= 3 else pixels[:1]
+    if len(colour) == channels:
+        return colour
+    if channels == 3:
+        return colour.expand(3, -1, -1)
+    return (colour * torch.tensor(_LUMA)[:, None, None]).sum(0, keepdim=True)
+
+
+def _square(pixels: Tensor, side: int) -> Tensor:
+    """The central square of (C, H, W), brought to (C, side, side)."""
+    height, width = pixels.shape[-2:]
+    short = min(height, width)
+    top, left = (height - short) // 2, (width - short) // 2
+    middle = pixels[None, :, top : top + short, left : left + short]
+    if short == side:
+        return middle[0]
+    return F.interpolate(middle, size=(side, side), mode="bicubic", antialias=True)[0].clamp(0, 1)

@@ -1,0 +1,168 @@
+"""Phases simulated from photographs: the transport equation holds, noise is as stated, a patch is part of the whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from data_sets import make_photographs
+from optical_images import WAVE, band_limited
+from sfumato.data.io import write_image
+from sfumato.errors import PairingError, RecipeError
+from sfumato.physics import fresnel, tie
+from sfumato.problems.clinical import Stack, protocol, read_stack, two_shot_tie
+from sfumato.problems.phase import Geometry, PhasePairs, PhaseSettings, intensities
+from sfumato.problems.photographs import Photographs, find_photographs
+from sfumato.problems.registry import open_problem
+from sfumato.problems.request import Forward, Request
+
+
+def opened(folder: Path, **forward: float | tuple[float, ...]) -> dict[str, PhasePairs]:
+    values: Forward = {"side_px": 48.0, **forward}
+    found = open_problem("phase", Request(folder=folder, forward=values, seed=7))
+    assert all(isinstance(source, PhasePairs) for source in found.values())
+    return found  # type: ignore[return-value]
+
+
+def specimen_on_a_flat_ground(side: int, seed: int) -> torch.Tensor:
+    """A phase that is 0 at the border, so that it does not matter how it goes on beyond."""
+    place = torch.linspace(0, torch.pi, side, dtype=torch.float64)
+    window = place.sin().square()[:, None] * place.sin().square()
+    return window * band_limited(side, side, seed=seed, high=1.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    names = [*(f"train/n{k}/{k}.png" for k in range(4)), "val/v.png", "test/t.png"]
+    return make_photographs(tmp_path / "photographs", names)
+
+
+def test_two_shots_give_the_phase_back_by_the_transport_equation() -> None:
+    phase = specimen_on_a_flat_ground(96, seed=0)
+    shots = intensities(phase, Geometry((0.2, -0.2), WAVE["wavelength_um"], WAVE["pixel_um"]))
+    slope = (shots[0] - shots[1]) / 0.4
+    found = tie.solve_tikhonov(slope, torch.ones(()), **WAVE)
+    assert float((found - phase).std()) < 0.001 * float(phase.std())
+
+
+def test_patches_are_parts_of_the_whole_to_the_bit(folder: Path) -> None:
+    source = opened(folder)["train"]
+    whole = source.read(2, (0, 0), (48, 48))
+    for side, part in zip(whole, source.read(2, (5, 9), (17, 22)), strict=True):
+        np.testing.assert_array_equal(part, side[:, 5:22, 9:31])
+
+
+def test_noise_has_the_mean_and_deviation_of_its_level_and_none_in_tests(folder: Path) -> None:
+    noisy, clean = opened(folder)["train"], opened(folder, noise=0.0)["train"]
+    levels = {noisy.noise_level(sample) for sample in range(4)}
+    assert len(levels) == 4
+    assert all(0 < level < 0.2 for level in levels)
+    for sample in range(4):
+        noise = np.subtract(*(np.asarray(s.read(sample, (0, 0), (48, 48))[0], float) for s in (noisy, clean)))
+        level, number = noisy.noise_level(sample), noise.size
+        assert noise.mean() == pytest.approx(level, abs=4 * level / number**0.5)
+        assert noise.std() == pytest.approx(level, rel=4 / (2 * number) ** 0.5)
+        assert abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < 4 / (number / 2) ** 0.5
+    assert opened(folder)["test"].noise_level(0) == 0
+
+
+def test_random_geometry_stays_between_its_ends_and_draws_differ(folder: Path) -> None:
+    source = opened(folder, defocus_um=1.0, defocus_max_um=4.0, pixel_max_um=0.42, draws=50.0)["train"]
+    assert len(source) == 200
+    distances = [source.geometry(sample).distances_um[0] for sample in range(200)]
+    assert 1 <= min(distances) < 1.1 < 3.7 < max(distances) <= 4
+    # Even in the logarithm: half of them below the geometric mean, within four standard errors.
+    assert np.mean(np.array(distances) < 2) == pytest.approx(0.5, abs=4 * 0.5 / 200**0.5)
+    assert distances == [source.geometry(sample).distances_um[0] for sample in range(200)]
+    one, two = (source.read(sample, (0, 0), (48, 48)) for sample in (1, 5))
+    np.testing.assert_array_equal(one[1], two[1])
+    assert not np.array_equal(one[0], two[0])
+
+
+def test_planes_are_channels(folder: Path) -> None:
+    source = opened(folder, planes=(0.0, 1.0, -0.5), noise=0.0)["train"]
+    condition, phase = (torch.from_numpy(side) for side in source.read(0, (0, 0), (48, 48)))
+    assert source.condition_channels == 3
+    torch.testing.assert_close(condition[0], torch.ones(48, 48))
+    geometry = {"wavelength_um": 0.521, "pixel_um": 0.21}
+    expected = fresnel.defocused_intensity(phase[0], torch.ones(()), 2.0, margin=source.geometry(0).reach, **geometry)
+    torch.testing.assert_close(condition[1], expected)
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        ({"pixel_nm": 210.0}, "did you mean 'pixel_um'"),
+        ({"defocus_um": 0.0}, "distance other than 0"),
+        ({"planes": 2.0}, "expected a list"),
+        ({"wavelength_max_um": 0.4}, "give the smaller first"),
+        ({"side_px": 48.5}, "whole number"),
+    ],
+)
+def test_wrong_parameters_say_what_is_expected(folder: Path, forward: Forward, message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        open_problem("phase", Request(folder=folder, forward=forward))
+
+
+def test_layouts_of_photographs(folder: Path, tmp_path: Path) -> None:
+    counts = {split: len(paths) for split, paths in find_photographs(folder).items()}
+    assert counts == {"train": 4, "validation": 1, "test": 1}
+    flat = make_photographs(tmp_path / "flat", [f"{k}.png" for k in range(10)])
+    assert {split: len(paths) for split, paths in find_photographs(flat).items()} == {"train": 9, "validation": 1}
+    hcoco = make_photographs(tmp_path / "hcoco", [f"real_images/c{k}.png" for k in range(3)])
+    for path in (hcoco / "real_images").iterdir():
+        path.rename(path.with_suffix(".jpg"))  # read by content, not by name
+    (hcoco / "HCOCO_test.txt").write_text("c0_11_1.jpg\nc0_12_2.jpg\nc2_7_1.jpg\n")
+    tested = find_photographs(hcoco)
+    assert {split: [Path(p).name for p in paths] for split, paths in tested.items()} == {"test": ["c0.jpg", "c2.jpg"]}
+    (hcoco / "HCOCO_test.txt").write_text("c9_1_1.jpg\n")
+    with pytest.raises(PairingError, match=r"not in real_images, such as c9\.jpg"):
+        find_photographs(hcoco)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(PairingError, match="holds no images"):
+        find_photographs(tmp_path / "empty")
+
+
+def test_any_picture_becomes_a_square(tmp_path: Path) -> None:
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {
+        "grey": ((30, 50), "YX"),
+        "tiny": ((3, 2, 3), "YXC"),
+        "clear": ((40, 40, 4), "YXC"),
+    }
+    for name, (shape, axes) in shapes.items():
+        write_image(tmp_path / f"{name}.png", np.full(shape, 255, np.uint8), axes=axes)
+    paths = find_photographs(tmp_path, validation_fraction=0)["train"]
+    for channels in (1, 3):
+        photographs = Photographs(paths, side_px=32, channels=channels)
+        for index in range(3):
+            np.testing.assert_allclose(photographs.read(index), np.ones((channels, 32, 32)), atol=1e-5)
+
+
+def test_the_clinical_protocol_finds_a_known_phase(tmp_path: Path) -> None:
+    """From a stack of 11 planes the pseudo truth is close; two shots at 2 um are less so."""
+    phase = specimen_on_a_flat_ground(64, seed=4).float()
+    distances = [0.4 * k for k in range(-5, 6)]
+    stack = fresnel.defocused_intensity(phase, torch.ones(()), torch.tensor(distances)[:, None, None], **WAVE)
+    specimen = protocol(Stack(stack, distances), shot_um=2.0, **WAVE)
+    assert specimen.order == 5
+    torch.testing.assert_close(specimen.two_shot, stack[[10, 0]])
+
+    def error(found: torch.Tensor) -> float:
+        return float((found - phase).std() / phase.std())
+
+    simple = two_shot_tie(specimen.two_shot, shot_um=2.0, **WAVE)
+    assert error(specimen.pseudo_truth) < 0.005
+    assert error(specimen.pseudo_truth) < error(simple) / 5
+    write_image(tmp_path / "stack.tif", stack.numpy(), axes="ZYX")
+    read = read_stack(tmp_path / "stack.tif", step_um=0.4, reach_um=1.3, flip=True)
+    assert read.distances_um == pytest.approx(distances[2:9])
+    torch.testing.assert_close(read.planes, stack[2:9].flip(0) / stack[5].mean())
+    with pytest.raises(PairingError, match="no plane at 3 um"):
+        protocol(read, shot_um=3.0, **WAVE)
+
+
+def test_settings_are_those_of_the_paper() -> None:
+    paper = PhaseSettings()
+    assert (paper.pixel_um, paper.wavelength_um, paper.defocus_um, paper.phase_range_rad) == (0.21, 0.521, 2, 3.5)
+    assert (paper.planes, paper.noise) == ((1, -1), 0.2)
