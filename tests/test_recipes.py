@@ -39,10 +39,13 @@ def test_full_size_recipes_are_valid_and_have_a_small_twin(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
 def test_small_recipes_train_twenty_steps(path: Path, tmp_path: Path) -> None:
-    """On tiny data of the same layout, with nothing but the paths and the number of steps changed."""
+    """On tiny data of the same layout; only paths, the number of steps and the size of the last panel are changed."""
     recipe = load(path)
     places = make_data_set(tmp_path / "data", recipe.problem)
-    train(str(path), *places, "--out", str(tmp_path / "run"), "--set", "train.steps=20")
+    quick = [
+        part for setting in ("train.steps=20", "sample.steps=2", "sample.samples=2") for part in ("--set", setting)
+    ]
+    train(str(path), *places, "--out", str(tmp_path / "run"), *quick)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(lines[-1])["step"] == 20
 
