@@ -17,6 +17,7 @@ BLOCK = re.compile(r"(<!-- not run -->\s*)?```(python|sh)\n(.*?)```", re.DOTALL)
 
 
 def blocks(text: str, title: str) -> list[tuple[str, str]]:
+    """Kind and text of the blocks to run, of one section or of all."""
     if title:
         sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
         text = next(section for section in sections if section.startswith(f"## {title}"))
@@ -24,6 +25,7 @@ def blocks(text: str, title: str) -> list[tuple[str, str]]:
 
 
 def main() -> None:
+    """Run them."""
     document, title = Path(sys.argv[1]).resolve(), " ".join(sys.argv[2:])
     found = blocks(document.read_text(encoding="utf-8"), title)
     if not found:
