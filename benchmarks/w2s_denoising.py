@@ -198,7 +198,7 @@ def main() -> None:
     if arguments.report:
         report(arguments.report, write=arguments.write)
     if not RESULTS.exists():
-        return
+        sys.exit("no figures are stored yet: use --train, --restore and --report first" if arguments.check else 0)
     bars, means = Bars(), {method: float(np.mean([*values.values()])) for method, values in stored().items()}
     for method, value in means.items():
         bars.report(f"PSNR of {method}, dB", value)
