@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from bars import DOCS, Bars, write_table
-from sfumato import load, restore
+from sfumato import load, metrics, restore
 from sfumato import recipe as recipes
 from sfumato.data.io import open_image, write_image
 from sfumato.panels import draw_panel
@@ -82,11 +82,9 @@ def restore_test_images(folder: Path, norms: list[str]) -> None:
 
 def psnr(picture: Picture, clean: Picture) -> float:
     """In decibels, after the affine fit of the picture to the clean image."""
-    columns = np.stack([picture.ravel(), np.ones(picture.size)], axis=1)
-    coefficients, *_ = np.linalg.lstsq(columns, clean.ravel(), rcond=None)
-    error = np.square(columns @ coefficients - clean.ravel()).mean()
     low, high = np.percentile(clean, [0.1, 99.9])
-    return float(10 * np.log10((high - low) ** 2 / error))
+    estimate, truth = (torch.from_numpy(image)[None, None] for image in (picture, clean))
+    return float(metrics.psnr(metrics.affine_fit(estimate, truth), truth, data_range=float(high - low)))
 
 
 def measure(folder: Path) -> list[dict[str, str]]:
@@ -165,7 +163,7 @@ def draw_curves(folder: Path) -> None:
     axes.set(xlabel="step", ylabel="error of the velocity (mean square)", yscale="log")
     axes.legend(fontsize=8, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(DOCS / "w2s_curves.svg", metadata={"Date": None})
+    figure.savefig(DOCS / "figures" / "w2s_curves.svg", metadata={"Date": None})
 
 
 def draw_test_images(folder: Path) -> None:
@@ -178,7 +176,7 @@ def draw_test_images(folder: Path) -> None:
         mean, std = open_image(folder / "channel" / "test" / f"{name}.tif").read({})
         for side, picture in zip(sides, (noisy, mean, std, clean), strict=True):
             side.append(picture[cut])
-    draw_panel(DOCS / "w2s_panel.png", *(np.stack(side) for side in sides))
+    draw_panel(DOCS / "figures" / "w2s_panel.png", *(np.stack(side) for side in sides))
 
 
 def main() -> None:

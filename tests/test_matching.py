@@ -48,6 +48,8 @@ def test_regions_have_the_scale_of_the_whole_image() -> None:
     target = generator.random((1, 16, 16))
     matched = MatchedPairs(Memory([target + generator.standard_normal(target.shape)], [target]))
     whole = matched.read(0, [0, 0], [16, 16])[1]
+    offset, slope = affine_fit(target, matched.read(0, [0, 0], [16, 16])[0])
+    np.testing.assert_allclose(np.asarray(whole, float), offset + slope * target, rtol=1e-5)
     np.testing.assert_array_equal(matched.read(0, [2, 3], [4, 5])[1], whole[:, 2:6, 3:8])
 
 

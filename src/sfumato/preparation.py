@@ -66,9 +66,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
         condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
         return Prepared(train, validation, condition, target, held["audit"])
     condition, target = (_statistics(recipe, train, side) for side in (0, 1))
-    number = min(len(train), _MOST_PATCHES)
-    patches = [patch for patch, _ in zip(_patches(train, recipe), range(number), strict=False)]
-    audit = {**fingerprint(patches), "problem": recipe.problem, "forward": dict(recipe.forward)}
+    audit = {**fingerprint(list(_patches(train, recipe))), "problem": recipe.problem, "forward": dict(recipe.forward)}
     return Prepared(train, validation, condition, target, audit)
 
 

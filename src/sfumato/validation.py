@@ -45,7 +45,6 @@ class Validation:
         sides = [torch.stack([torch.from_numpy(c[i].astype(np.float32)) for c in crops]) for i in (0, 1)]
         self._condition_normalization, self._target_normalization = condition, target
         self.condition, self.target = condition.apply(sides[0]), target.apply(sides[1])
-        self.names = [source.name(index) for index in chosen]
 
     @torch.no_grad()
     def loss(self, model: CVDM, device: torch.device) -> float:

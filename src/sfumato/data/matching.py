@@ -6,13 +6,11 @@ of its own input: a + b target is closest to the input, in least squares over th
 input, the fit has no bias from it.
 """
 
-import threading
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.frames import PairSource
+from sfumato.data.rescaled import RescaledPairs
 from sfumato.errors import PairingError
 
 __all__ = ["MatchedPairs", "affine_fit"]
@@ -34,8 +32,8 @@ def affine_fit(source: Array, goal: Array) -> tuple[float, float]:
     return float(y.mean() - slope * x.mean()), slope
 
 
-class MatchedPairs:
-    """A :class:`~sfumato.data.frames.PairSource` whose targets have the intensities of their inputs.
+class MatchedPairs(RescaledPairs):
+    """A source whose targets have the intensities of their inputs.
 
     Args:
         source: Pairs with as many input channels as target channels, which show the same thing.
@@ -47,46 +45,19 @@ class MatchedPairs:
                 f"data.match_intensity compares channels, but inputs have {source.condition_channels} and targets "
                 f"{source.target_channels}; give as many in both, or set it to false"
             )
-        self._source = source
-        self.ndim = source.ndim
-        self.condition_channels, self.target_channels = source.condition_channels, source.target_channels
+        super().__init__(source)
         self.dtypes = (source.dtypes[0], np.dtype(np.float32))
-        self._fits: dict[int, list[tuple[float, float]]] = {}
-        self._lock = threading.Lock()
 
-    def __len__(self) -> int:
-        return len(self._source)
-
-    def name(self, sample: int) -> str:
-        """As the source calls it."""
-        return self._source.name(sample)
-
-    def spatial(self, sample: int) -> tuple[int, ...]:
-        """Size of the target."""
-        return self._source.spatial(sample)
-
-    def smallest(self) -> int:
-        """The sample with the shortest side."""
-        return self._source.smallest()
-
-    def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
-        """Condition as stored, target in its intensities as float32."""
-        condition, target = self._source.read(sample, corner, size)
-        channels = zip(target, self._fit(sample), strict=True)
-        return condition, np.stack([(a + b * channel).astype(np.float32) for channel, (a, b) in channels])
-
-    def _fit(self, sample: int) -> list[tuple[float, float]]:
-        """Offset and slope per channel, over the whole frame; kept, since a frame is read often."""
-        with self._lock:
-            if sample in self._fits:
-                return self._fits[sample]
-        frame = self._source.read(sample, [0] * self.ndim, self._source.spatial(sample))
-        fits = [affine_fit(target, condition) for condition, target in zip(*frame, strict=True)]
-        if any(slope <= 0 for _, slope in fits):
+    def _measure(self, sample: int, condition: Array, target: Array) -> NDArray[np.float64]:
+        """Offset and slope of every channel, shape (C, 2)."""
+        fits = np.array([affine_fit(*channel) for channel in zip(target, condition, strict=True)])
+        if (fits[:, 1] <= 0).any():
             raise PairingError(
                 f"{self.name(sample)}: the input falls where the target rises, so they cannot be brought to one scale; "
                 "check that they show the same place, or set data.match_intensity to false"
             )
-        with self._lock:
-            self._fits[sample] = fits
         return fits
+
+    def _change(self, condition: Array, target: Array, measured: NDArray[np.float64]) -> tuple[Array, Array]:
+        channels = zip(target, measured.tolist(), strict=True)
+        return condition, np.stack([(a + b * channel).astype(np.float32) for channel, (a, b) in channels])

@@ -6,18 +6,15 @@ for every channel of every image. Levels of light that differ forty-fold would e
 images; what is restored is then known up to its scale.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.cache import FrameCache
 from sfumato.data.frames import PairSource
+from sfumato.data.rescaled import RescaledPairs
 
 __all__ = ["ScaledPairs", "image_range", "scale_to"]
 
 Array = NDArray[np.generic]
-_CACHE_BYTES = 2**26
 
 
 def image_range(image: Array, quantiles: tuple[float, float]) -> NDArray[np.float64]:
@@ -38,8 +35,8 @@ def scale_to(image: Array, low_high: NDArray[np.float64]) -> NDArray[np.float32]
     return np.asarray((image - (low + high) / 2) / half, np.float32)
 
 
-class ScaledPairs:
-    """A source whose images are scaled, a :class:`~sfumato.data.frames.PairSource`.
+class ScaledPairs(RescaledPairs):
+    """A source whose images are scaled, each by itself.
 
     Args:
         source: The images as they are.
@@ -47,35 +44,14 @@ class ScaledPairs:
     """
 
     def __init__(self, source: PairSource, quantiles: tuple[float, float]) -> None:
-        self.source, self.quantiles = source, quantiles
-        self.ndim = source.ndim
-        self.condition_channels, self.target_channels = source.condition_channels, source.target_channels
+        super().__init__(source)
+        self.quantiles = quantiles
         self.dtypes = (np.dtype(np.float32), np.dtype(np.float32))
-        self._ranges = FrameCache(_CACHE_BYTES)
 
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def name(self, sample: int) -> str:
-        """The source's."""
-        return self.source.name(sample)
-
-    def spatial(self, sample: int) -> tuple[int, ...]:
-        """The source's."""
-        return self.source.spatial(sample)
-
-    def smallest(self) -> int:
-        """The source's."""
-        return self.source.smallest()
-
-    def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
-        """Condition and target of a region, scaled by what the whole images hold."""
-        ranges = np.asarray(self._ranges.get(sample, lambda: self._measure(sample)), np.float64)
-        condition, target = self.source.read(sample, corner, size)
-        number = self.condition_channels
-        return scale_to(condition, ranges[:, :number]), scale_to(target, ranges[:, number:])
-
-    def _measure(self, sample: int) -> NDArray[np.float64]:
+    def _measure(self, sample: int, condition: Array, target: Array) -> NDArray[np.float64]:
         """Ranges of all channels of conditions, then of targets, shape (2, K + C)."""
-        whole = self.source.read(sample, [0] * self.ndim, self.source.spatial(sample))
-        return np.concatenate([image_range(side, self.quantiles) for side in whole], axis=1)
+        return np.concatenate([image_range(side, self.quantiles) for side in (condition, target)], axis=1)
+
+    def _change(self, condition: Array, target: Array, measured: NDArray[np.float64]) -> tuple[Array, Array]:
+        number = self.condition_channels
+        return scale_to(condition, measured[:, :number]), scale_to(target, measured[:, number:])

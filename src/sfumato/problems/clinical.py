@@ -24,7 +24,7 @@ __all__ = ["Specimen", "Stack", "protocol", "read_stack", "two_shot_tie"]
 
 _PAPER_ORDER = 20
 _MAX_ITERATIONS = 30
-"""Of US-TIE. Dark pixels of real images slow it down; what is left over then is theirs, and the cells have settled."""
+"""Of US-TIE, which dark pixels of real images slow down."""
 _DARKEST = 0.05
 """Of the mean intensity; darker pixels are taken for this bright."""
 
@@ -89,7 +89,7 @@ def read_stack(path: Path, *, step_um: float | None = None, reach_um: float | No
         )
     distances = sorted(kept)
     stack = torch.stack([kept[z] for z in distances])
-    in_focus = stack[int(np.argmin(np.abs(distances)))]
+    in_focus = stack[_nearest(distances, 0.0)]
     return Stack(stack / in_focus.mean(), distances)
 
 
@@ -124,21 +124,29 @@ def protocol(
     chosen = order if order is not None else max(1, min(_PAPER_ORDER, (len(stack.distances_um) - 1) // 2))
     planes = stack.planes.double()
     slope = through_focus.axial_derivative(planes, stack.distances_um, chosen)
-    focus = planes[int(np.argmin(np.abs(stack.distances_um)))].clamp_min(_DARKEST)
-    found = tie.solve_us_tie(
-        slope, focus, wavelength_um=wavelength_um, pixel_um=pixel_um, max_iterations=_MAX_ITERATIONS
-    )
-    shots = [planes[int(np.argmin(np.abs(np.subtract(stack.distances_um, z))))] for z in (shot_um, -shot_um)]
-    truth = (found.phase - found.phase.mean()).float()
-    return Specimen(torch.stack(shots).float(), truth, chosen, float(found.residual))
+    focus, *shots = (planes[_nearest(stack.distances_um, z)] for z in (0.0, shot_um, -shot_um))
+    truth, residual = _us_tie(slope, focus, wavelength_um=wavelength_um, pixel_um=pixel_um)
+    return Specimen(torch.stack(shots).float(), truth, chosen, residual)
 
 
 def two_shot_tie(two_shot: Tensor, *, shot_um: float, wavelength_um: float, pixel_um: float) -> Tensor:
     """US-TIE on two shots (2, H, W) at plus and minus ``shot_um``, with their mean as the intensity in focus."""
     shots = two_shot.double()
     slope = (shots[0] - shots[1]) / (2 * shot_um)
-    focus = shots.mean(0).clamp_min(_DARKEST)
+    return _us_tie(slope, shots.mean(0), wavelength_um=wavelength_um, pixel_um=pixel_um)[0]
+
+
+def _us_tie(slope: Tensor, focus: Tensor, *, wavelength_um: float, pixel_um: float) -> tuple[Tensor, float]:
+    """Phase with mean 0, and the part of the slope that it leaves unexplained."""
     found = tie.solve_us_tie(
-        slope, focus, wavelength_um=wavelength_um, pixel_um=pixel_um, max_iterations=_MAX_ITERATIONS
+        slope,
+        focus.clamp_min(_DARKEST),
+        wavelength_um=wavelength_um,
+        pixel_um=pixel_um,
+        max_iterations=_MAX_ITERATIONS,
     )
-    return (found.phase - found.phase.mean()).float()
+    return (found.phase - found.phase.mean()).float(), float(found.residual)
+
+
+def _nearest(distances_um: list[float], z: float) -> int:
+    return int(np.argmin(np.abs(np.subtract(distances_um, z))))
