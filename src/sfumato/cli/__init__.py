@@ -1,0 +1,28 @@
+"""The command line: parses, calls, prints; no science. One file per command.
+
+Nothing here imports torch at the top, so ``--help`` and ``--version`` answer at once.
+"""
+
+import sys
+
+from sfumato.cli.app import app
+from sfumato.cli.clinical import clinical
+from sfumato.cli.doctor import doctor
+from sfumato.cli.evaluate import evaluate
+from sfumato.cli.inspect import inspect
+from sfumato.cli.pack import pack
+from sfumato.cli.restore import restore
+from sfumato.cli.simulate import simulations
+from sfumato.cli.sweep import sweep
+from sfumato.cli.train import train
+
+__all__ = ["app", "main"]
+
+for _command in (train, restore, evaluate, inspect, pack, sweep, clinical, doctor):  # the order of --help
+    app.command()(_command)
+app.add_typer(simulations, name="simulate")
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="sfumato", args=sys.argv[1:])

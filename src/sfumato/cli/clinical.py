@@ -1,0 +1,42 @@
+"""`sfumato clinical`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.app import plain_errors
+
+__all__ = ["clinical"]
+
+
+def clinical(
+    stacks: Annotated[list[Path], typer.Argument(help="Through-focus stacks: files, or folders of z-010um.tif ...")],
+    wavelength_um: Annotated[float, typer.Option(help="In the medium.")] = 0.521,
+    pixel_um: Annotated[float, typer.Option(help="Side of a pixel in the specimen.")] = 0.21,
+    step_um: Annotated[float | None, typer.Option(help="Distance of the planes of a file.")] = None,
+    shot_um: Annotated[float, typer.Option(help="Where the two shots are taken, at plus and minus this.")] = 2.0,
+    reach_um: Annotated[float | None, typer.Option(help="Leave out planes further from focus.")] = None,
+    order: Annotated[int | None, typer.Option(help="Of the polynomial; 20, or half the planes if fewer.")] = None,
+    flip: Annotated[bool, typer.Option(help="Turn the sign of the distances.")] = False,
+    model: Annotated[list[Path] | None, typer.Option(help="Model to compare, of two-shot conditions.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for phases and the table.")] = Path("clinical"),
+) -> None:
+    """Compare phase retrieval on real stacks: pseudo truth from all planes, methods from two of them."""
+    with plain_errors():
+        from sfumato.clinical import compare
+        from sfumato.model_file import load
+        from sfumato.problems.clinical import read_stack
+
+        table = compare(
+            {path.stem: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip) for path in stacks},
+            {path.parent.name or path.stem: load(path) for path in model or []},
+            out,
+            wavelength_um=wavelength_um,
+            pixel_um=pixel_um,
+            shot_um=shot_um,
+            order=order,
+        )
+        for name, scores in table.items():
+            typer.echo(f"{name}: " + ", ".join(f"{method} {score:.3f}" for method, score in scores.items()))
+        typer.echo(f"written: {out}", err=True)

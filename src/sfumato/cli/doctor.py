@@ -1,0 +1,13 @@
+"""`sfumato doctor`."""
+
+import typer
+
+__all__ = ["doctor"]
+
+
+def doctor() -> None:
+    """Print versions, devices and speed, and what is missing for each extra."""
+    from sfumato.doctor import examine
+
+    for line in examine().lines():
+        typer.echo(line)

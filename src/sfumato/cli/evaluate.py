@@ -1,0 +1,80 @@
+"""`sfumato evaluate`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.app import plain_errors
+from sfumato.cli.settings import recipe_of
+from sfumato.errors import RecipeError
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    models: Annotated[list[str] | None, typer.Argument(help="Model files, each as PATH or NAME=PATH.")] = None,
+    baselines: Annotated[
+        list[str] | None, typer.Option("--baseline", help="bicubic, wiener or richardson_lucy; may be repeated.")
+    ] = None,
+    inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
+    targets: Annotated[str | None, typer.Option(help="Folder of the truth, with the same names.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV whose `test` pairs are taken.")] = None,
+    store: Annotated[str | None, typer.Option(help="In their place, the `test` split of a packed store.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
+    samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 16,
+    steps: Annotated[int | None, typer.Option(help="Network calls per draw; each recipe's by default.")] = None,
+    seed: Annotated[int, typer.Option(help="Of draws and of statistics.")] = 0,
+    most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
+    affine: Annotated[bool, typer.Option(help="Fit scale and offset of each estimate to the truth first.")] = False,
+    resolution: Annotated[bool, typer.Option(help="Measure resolution too; needs --pixel-um.")] = False,
+    pixel_um: Annotated[float | None, typer.Option(help="Side of a target pixel.")] = None,
+    numerical_aperture: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
+    wavelength_um: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
+    noise_to_signal: Annotated[float, typer.Option(help="For wiener.")] = 0.01,
+    iterations: Annotated[int, typer.Option(help="For richardson_lucy.")] = 20,
+    offset: Annotated[float, typer.Option(help="Grey levels without light, for wiener and richardson_lucy.")] = 0.0,
+    unit: Annotated[
+        str | None, typer.Option(help="Pattern whose group names what is independent, such as '(.*)_' for fields.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+) -> None:
+    """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures."""
+    with plain_errors():
+        from sfumato import evaluate as evaluation
+        from sfumato.methods import Microscope, classical_method, model_method, open_model
+        from sfumato.progress import Bar
+        from sfumato.report import markdown, write_csv, write_report
+
+        if resolution and pixel_um is None:
+            raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
+        opened = [open_model(text, device=device) for text in models or []]
+        microscope = None
+        if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
+            microscope = Microscope(pixel_um, numerical_aperture, wavelength_um, noise_to_signal, iterations, offset)
+        methods = [
+            *(classical_method(name, microscope) for name in baselines or []),
+            *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
+        ]
+        told = [model.info.recipe.data for _, model in opened]
+        upsample = not told or any(data.upsample for data in told)
+        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store}
+        settings = [f"data.{key}={value}" for key, value in given.items() if value]
+        data = recipe_of(None, [*settings, f"data.upsample={str(upsample).lower()}"]).data
+        if told:
+            data = data.model_copy(update={side: getattr(told[0], side) for side in ("input_axes", "target_axes")})
+        with Bar("evaluating", 0) as bar:
+            found = evaluation.evaluate(
+                methods,
+                evaluation.open_test_set(data),
+                affine=affine,
+                pixel_um=pixel_um if resolution else None,
+                most=most,
+                progress=lambda done, total: bar.show(done, "estimates", total=total),
+            )
+        units = found if unit is None else evaluation.pool(found, unit)
+        rows = evaluation.summarise(units, seed=seed)
+        page = write_report(units, rows, out)
+        write_csv(found, out / "scores.csv")  # of every image, whatever the unit
+        typer.echo(markdown(units, rows))
+        typer.echo(f"evaluated: {page}", err=True)

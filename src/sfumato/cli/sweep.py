@@ -1,0 +1,43 @@
+"""`sfumato sweep`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.app import plain_errors
+from sfumato.cli.settings import recipe_of
+
+__all__ = ["sweep"]
+
+
+def sweep(
+    recipe: Annotated[Path, typer.Argument(help="Recipe in YAML with a linear or the cosine schedule.")],
+    out: Annotated[Path, typer.Option(help="Folder of the trainings and of best.yaml.")] = Path("sweep"),
+    steps: Annotated[int | None, typer.Option(help="Of each training; the recipe's by default.")] = None,
+    metric: Annotated[str, typer.Option(help="mae, nrmse, psnr, ssim or ms-ssim, on validation images.")] = "mae",
+    starts: Annotated[list[float] | None, typer.Option("--start", help="First beta; may be repeated.")] = None,
+    ends: Annotated[list[float] | None, typer.Option("--end", help="Last beta; may be repeated.")] = None,
+    gamma_ends: Annotated[
+        list[float] | None, typer.Option("--gamma-end", help="What the cosine schedule leaves; may be repeated.")
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 8,
+    most: Annotated[int, typer.Option(help="Validation images, at most.")] = 16,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.inputs=low.")
+    ] = None,
+) -> None:
+    """Tune the end points of a fixed schedule on validation images; killed, the same command goes on."""
+    with plain_errors():
+        from sfumato.sweep import candidates, choose_metric, table
+        from sfumato.sweep import sweep as run
+
+        chosen, judge = recipe_of(recipe, settings or []), choose_metric(metric)
+        models = candidates(chosen.model, starts=starts or (), ends=ends or (), gamma_ends=gamma_ends or ())
+        trials = run(
+            chosen, models, out, metric=judge, steps=steps, num_samples=samples, most=most, device=device,
+            progress=lambda done, total: typer.echo(f"{done} of {total} end points", err=True),
+        )  # fmt: skip
+        typer.echo(table(trials, judge))
+        typer.echo(f"best: {out / 'best.yaml'}", err=True)

@@ -1,0 +1,38 @@
+"""`sfumato train`."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.app import plain_errors
+from sfumato.cli.settings import places, recipe_of
+
+__all__ = ["train"]
+
+
+def train(
+    recipe: Annotated[Path | None, typer.Argument(help="Recipe in YAML; without one, the defaults.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
+    targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV that lists pairs and splits.")] = None,
+    folder: Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")] = None,
+    store: Annotated[str | None, typer.Option(help="In place of all these, a store of `sfumato pack`.")] = None,
+    out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it goes on.")] = Path("run"),
+    minutes: Annotated[float | None, typer.Option(help="Train as many steps as fit into this time.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    start_from: Annotated[Path | None, typer.Option("--from", help="Model file whose weights to start from.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any field of the recipe, such as train.steps=1000.")
+    ] = None,
+) -> None:
+    """Train a model on image pairs; killed, the same command goes on where it was."""
+    with plain_errors():
+        from sfumato.train import train as run
+
+        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder, "store": store}
+        chosen = recipe_of(recipe, [*places(given), *(settings or [])])
+        trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
+        if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
+            typer.echo(f"trained: {trained.model_file}", err=True)
