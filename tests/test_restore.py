@@ -50,7 +50,7 @@ def test_samples_do_not_depend_on_how_many_go_through_the_network_together(
     model: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     together = sfumato.restore(image(20, 26), model, num_samples=5, num_steps=2)
-    monkeypatch.setattr("sfumato.restoration.array._PIXELS_AT_ONCE", 2 * 20 * 26)
+    monkeypatch.setattr("sfumato.restoration.layout._FLOATS_PER_FILTER", 2**30 // (4 * 3 * 20 * 26))
     apart = sfumato.restore(image(20, 26), model, num_samples=5, num_steps=2)
     np.testing.assert_allclose(together.mean, apart.mean, atol=1e-5)
     assert together.std is not None

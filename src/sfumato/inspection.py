@@ -15,7 +15,9 @@ from sfumato.diagram import draw_network
 from sfumato.errors import ImageError
 from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule, integral_of_beta
 from sfumato.model_file import LoadedModel
+from sfumato.noise import NoiseField
 from sfumato.restoration.array import draw_blocks, normalised
+from sfumato.restoration.layout import choose_layout
 
 __all__ = ["describe", "draw_diagrams", "draw_posterior", "read_image"]
 
@@ -102,7 +104,10 @@ def draw_posterior(
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
     folder = _made(folder)
     condition, _ = normalised(measured, model)
-    blocks = draw_blocks(condition, model, num_samples=num_samples, num_steps=num_steps, seed=seed)
+    batch = choose_layout(model, condition.shape[2:], num_samples).batch
+    blocks = draw_blocks(
+        condition, model, num_samples=num_samples, batch=batch, num_steps=num_steps, noise=NoiseField(seed)
+    )
     draws = model.info.target.invert(torch.cat(list(blocks)))[:, 0].numpy()
     with torch.no_grad():
         schedule = model.model.schedule(condition)

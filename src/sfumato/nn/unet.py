@@ -36,6 +36,10 @@ class UNet(nn.Module):
         ndim: 2 for images, 3 for volumes.
         norm: ``channel`` (statistics over the channels of each pixel) or ``instance`` (the paper's, over the image).
 
+    Attributes:
+        stride: The output moves with the input by multiples of it.
+        reach: No pixel further away than this changes the output at a pixel; None with ``instance``, where all do.
+
     The last layer starts at zero, so an untrained network gives 0 everywhere.
 
     Example:
@@ -58,6 +62,9 @@ class UNet(nn.Module):
         self.in_channels, self.ndim = in_channels, ndim
         widths = [base * 2**scale for scale in range(num_scales)]
         self.stride = 2 ** (num_scales - 1)
+        # Two convolutions per block: scales going down, those going up again, and the width of a coarse pixel.
+        reach = 2 * (2 * self.stride - 1) + 2 * (self.stride - 1) + 2 * (self.stride - 1)
+        self.reach = reach if norm == "channel" else None
         self.pool = {2: nn.MaxPool2d, 3: nn.MaxPool3d}[ndim](2)
         self.down = nn.ModuleList(
             _Block(ndim, before, after, norm) for before, after in zip([in_channels, *widths], widths, strict=False)

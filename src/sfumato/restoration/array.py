@@ -1,6 +1,7 @@
 """Restoring one image in memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +15,11 @@ from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
+from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.tiles import tiled
 from sfumato.sampling import sample
 
-__all__ = ["Restored", "draw_blocks", "normalised", "restore"]
-
-_PIXELS_AT_ONCE = 2**20
-"""So many pixels go through the network together: samples of small images in one batch, of large ones in turn."""
+__all__ = ["Restored", "draw_blocks", "normalised", "regress", "restore"]
 
 
 class Restored(NamedTuple):
@@ -39,9 +39,12 @@ def restore(
     num_steps: int | None = None,
     seed: int = 0,
     image: int = 0,
+    tile: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """Draw samples of the posterior of one image and summarise them; a regression runs once and gives its one image.
+
+    The networks see a large image tile by tile, and all tiles make one joint sample: the result is that of the whole.
 
     Args:
         array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
@@ -51,6 +54,7 @@ def restore(
         num_steps: Network calls per draw; the recipe's if not given.
         seed: The same seed gives the same draws.
         image: Number of this image among those that are restored with one seed.
+        tile: Side of a tile in pixels; chosen by the image's size if not given.
         progress: Called with the number of draws that were just made.
 
     Raises:
@@ -63,15 +67,26 @@ def restore(
         True
     """
     condition, has_channels = normalised(array, model)
+    spatial = condition.shape[2:]
+    layout = choose_layout(model, spatial, num_samples, chunk=_whole(model, spatial), halo=0, tile=tile)
     if isinstance(model.model, Regression):
-        image_alone = model.info.target.invert(_regress(model.model, condition)[0].cpu(), axis=0).numpy()
+        estimate = regress(condition, model, tile=layout.tile)
+        image_alone = model.info.target.invert(estimate, axis=0).numpy()
         if progress is not None:
             progress(num_samples)
         return Restored(image_alone if has_channels or len(image_alone) > 1 else image_alone[0], None)
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
+    noise = NoiseField(seed, image=image)
     blocks = draw_blocks(
-        condition, model, num_samples=num_samples, num_steps=num_steps, seed=seed, image=image, progress=progress
+        condition,
+        model,
+        num_samples=num_samples,
+        batch=layout.batch,
+        num_steps=num_steps,
+        noise=noise,
+        tile=layout.tile,
+        progress=progress,
     )
     posterior = Posterior.of(blocks, num_samples)
     mean = model.info.target.invert(posterior.mean, axis=0).numpy()
@@ -84,42 +99,54 @@ def draw_blocks(
     model: LoadedModel,
     *,
     num_samples: int,
+    batch: int,
+    noise: NoiseField,
     num_steps: int | None = None,
-    seed: int = 0,
-    image: int = 0,
+    tile: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Tensor]:
-    """Draws of one image, in as few blocks (n, C, *spatial) as fit into the network; still normalised.
+    """Draws of one image or of a region of one, in blocks (n, C, *spatial); still normalised.
 
     Args:
         condition: From :func:`normalised`.
         model: From :func:`sfumato.load`.
         num_samples: How many draws in all.
+        batch: How many go through the network together.
+        noise: Of the first draw; says where the region lies in its image.
         num_steps: Network calls per draw; the recipe's if not given.
-        seed: The same seed gives the same draws.
-        image: Number of this image among those of one seed.
+        tile: Side of the tiles that the networks see, or None for all at once.
         progress: Called with the number of draws that were just made.
     """
     settings = model.info.recipe.sample
-    at_once = max(1, _PIXELS_AT_ONCE // condition[0, 0].numel())
-    for first in range(0, num_samples, at_once):
-        number = min(at_once, num_samples - first)
+    network = model.model if tile is None else tiled(model.model, tile)
+    for first in range(0, num_samples, batch):
+        number = min(batch, num_samples - first)
         yield sample(
-            model.model,
+            network,
             condition,
             num_samples=number,
             num_steps=num_steps or settings.steps,
             solver=settings.solver,
             eta=settings.eta,
-            seed=NoiseField(seed, sample=first, image=image),
+            seed=replace(noise, sample=noise.sample + first),
         )[:, 0].cpu()
         if progress is not None:
             progress(number)
 
 
 @torch.no_grad()
-def _regress(model: Regression, condition: Tensor) -> Tensor:
-    return model.center(condition)
+def regress(condition: Tensor, model: LoadedModel, *, tile: int | None = None) -> Tensor:
+    """The one image (C, *spatial) that a regression gives; still normalised."""
+    network = model.model if tile is None else tiled(model.model, tile)
+    center = network.center(condition)
+    assert center is not None
+    return center[0].cpu()
+
+
+def _whole(model: LoadedModel, spatial: Sequence[int]) -> int:
+    """Side of a chunk that holds all of an image."""
+    step = stride(model.model)
+    return -(-max(spatial) // step) * step
 
 
 def normalised(array: NDArray[np.generic], model: LoadedModel) -> tuple[Tensor, bool]:

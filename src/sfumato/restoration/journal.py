@@ -1,0 +1,120 @@
+"""The journal of a restoration: which chunks are done, each with the checksum of its pixels.
+
+A record is 16 bytes, appended and flushed to the disk after the chunk itself is durable. Each process writes a file of
+its own, so no two append to one; together they are the journal. A record cut short by a kill is no record.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.errors import RunError
+
+__all__ = ["Journal"]
+
+_RECORD = np.dtype([("task", "<u8"), ("checksum", "<u4"), ("seal", "<u4")])
+"""The seal is a checksum of the record itself."""
+
+
+class Journal:
+    """The finished tasks of one restoration.
+
+    Args:
+        folder: Where the files of all writers are.
+        num_tasks: Of the plan.
+    """
+
+    def __init__(self, folder: Path, num_tasks: int) -> None:
+        self.folder, self.num_tasks = folder, num_tasks
+
+    def done(self) -> NDArray[np.bool_]:
+        """Whether each task is recorded, by any writer."""
+        result = np.zeros(self.num_tasks, np.bool_)
+        for records in self._all():
+            result[records["task"]] = True
+        return result
+
+    def checksums(self) -> Iterator[tuple[int, int]]:
+        """Every recorded task with its checksum; of a task that was recorded twice, the later."""
+        latest: dict[int, int] = {}
+        for records in self._all():
+            latest.update(zip(records["task"].tolist(), records["checksum"].tolist(), strict=True))
+        yield from sorted(latest.items())
+
+    @contextlib.contextmanager
+    def writer(self, name: str = "main") -> Iterator["Writer"]:
+        """Open one writer's file to append to; nobody else may have it open.
+
+        Raises:
+            RunError: If another process has.
+        """
+        if not re.fullmatch(r"[\w-]+", name):
+            raise RunError(f"a writer of the journal is called {name!r}; expected letters, digits and dashes")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"{name}.records"
+        with path.open("ab") as file:
+            _lock(file, path)
+            whole = _read(path, self.num_tasks).nbytes
+            file.truncate(whole)  # a record cut short would shift all that follow
+            yield Writer(file)
+
+    def _all(self) -> Iterator[NDArray[np.void]]:
+        for path in sorted(self.folder.glob("*.records")):
+            yield _read(path, self.num_tasks)
+
+
+class Writer:
+    """Appends records; made by :meth:`Journal.writer`."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def record(self, task: int, checksum: int) -> None:
+        """Say that a task is done; on return that is durable."""
+        record = np.zeros(1, _RECORD)
+        record["task"], record["checksum"] = task, checksum
+        record["seal"] = _seals(record)
+        self._file.write(record.tobytes())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def _read(path: Path, num_tasks: int) -> NDArray[np.void]:
+    """The whole records at the start of a file."""
+    content = path.read_bytes()
+    records = np.frombuffer(content[: len(content) // _RECORD.itemsize * _RECORD.itemsize], _RECORD)
+    good = (records["seal"] == _seals(records)) & (records["task"] < num_tasks)
+    if not good[:-1].all():
+        raise RunError(
+            f"{path} is damaged at record {int(good.argmin())} of {len(records)}; expected records of this "
+            "restoration; remove the output and its journal, and restore anew"
+        )
+    return records if good.all() else records[:-1]
+
+
+def _seals(records: NDArray[np.void]) -> NDArray[np.uint32]:
+    """A number per record that a torn or foreign one does not have (Fibonacci hashing of its fields)."""
+    mixed = records["task"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= (records["checksum"].astype(np.uint64) + np.uint64(1)) * np.uint64(0xC2B2AE3D27D4EB4F)
+    return (mixed >> np.uint64(32)).astype(np.uint32)
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Hold the file until it is closed, where the system knows locks."""
+    if os.name == "nt":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise RunError(
+            f"{path} is in use by another process; one restoration writes one output at a time; wait for it, or give "
+            "every job of an array its own --shard"
+        ) from error

@@ -1,0 +1,104 @@
+"""How an image is cut: chunks that tasks write, tiles that networks see, samples that go through them together.
+
+Costs are estimates from the network's width; what they decide is memory and speed, never the result beyond rounding.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from sfumato.errors import RecipeError
+from sfumato.model import CVDM
+from sfumato.model_file import LoadedModel
+
+__all__ = ["Layout", "choose_layout", "reach", "stride"]
+
+_CHUNKS = {2: (1024, 1024), 3: (128, 256, 256)}
+_FAR = 128
+"""Halo of networks whose output depends on the whole image, and so on the chunk, whatever the halo."""
+
+_MEMORY = 2**30
+_FLOATS_PER_FILTER = 10
+"""Feature maps at full resolution that are alive at once in a U-Net, in units of its width."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes in pixels.
+
+    Attributes:
+        chunk: What a task writes, one number per spatial axis.
+        halo: What its networks see beyond that on every side.
+        tile: Side of a tile's core if a chunk is too large for the network at once, else None.
+        batch: Samples of a region that go through the network together.
+    """
+
+    chunk: tuple[int, ...]
+    halo: int
+    tile: int | None
+    batch: int
+
+
+def stride(model: CVDM) -> int:
+    """The grid on which chunks and tiles must start for the networks to see the same in each."""
+    return max((getattr(network, "stride", 1) for network in _networks(model)), default=1)
+
+
+def reach(model: CVDM) -> int | None:
+    """How far a network call looks, in pixels, or None if it looks at the whole image."""
+    reaches = [getattr(network, "reach", None) for network in _networks(model)]
+    known = [value for value in reaches if value is not None]
+    return max(known) if known and len(known) == len(reaches) else None
+
+
+def _networks(model: CVDM) -> list[Any]:
+    """Those of means, rates and noise: they are what knows its number of input channels, but for single layers."""
+    single = (nn.modules.conv._ConvNd,)
+    return [part for part in model.modules() if hasattr(part, "in_channels") and not isinstance(part, single)]
+
+
+def choose_layout(
+    model: LoadedModel,
+    spatial: Sequence[int],
+    num_samples: int,
+    *,
+    chunk: int | None = None,
+    halo: int | None = None,
+    tile: int | None = None,
+    batch: int | None = None,
+    memory: int = _MEMORY,
+) -> Layout:
+    """Sizes for one image and model; those that are given are kept.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        spatial: Size of the restored image.
+        num_samples: Draws per image.
+        chunk: Side of a chunk.
+        halo: Around a chunk; by default as far as one network call looks, at least 64.
+        tile: Side of a tile's core.
+        batch: Samples at once.
+        memory: Bytes that a network call may take, about.
+
+    Raises:
+        RecipeError: If sizes are not positive multiples of the network's stride.
+    """
+    step, far = stride(model.model), reach(model.model)
+    for name, value, least in (("chunk", chunk, step), ("halo", halo, 0), ("tile", tile, step)):
+        if value is not None and (value < least or value % step):
+            raise RecipeError(f"the {name} is {value} pixels; this network needs a multiple of {step}; round it")
+    if batch is not None and batch < 1:
+        raise RecipeError(f"the batch is {batch} samples; give at least 1")
+    longest = (chunk,) * len(spatial) if chunk else _CHUNKS[len(spatial)]
+    sizes = tuple(min(most, -(-side // step) * step) for most, side in zip(longest, spatial, strict=True))
+    around = halo if halo is not None else -(-max(64, far or _FAR) // step) * step
+    seen = math.prod(min(side, size + 2 * around) for side, size in zip(spatial, sizes, strict=True))
+    pixels = max(1, memory // (4 * _FLOATS_PER_FILTER * model.info.recipe.model.base))
+    if tile is None and far is not None and seen > pixels:
+        side = int(pixels ** (1 / len(spatial))) - 2 * (far + 2 * step)
+        tile = max(side // step, 2 * far // step, 1) * step
+    at_once = batch or min(num_samples, max(1, pixels // seen))
+    return Layout(sizes, around, tile, at_once)

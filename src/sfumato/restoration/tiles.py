@@ -1,0 +1,135 @@
+"""Networks applied tile by tile, so that an image of any size is one joint sample.
+
+The state of the sampler is held once for the whole region; at each step the network sees overlapping tiles of it and
+their outputs are blended with weights that sum to 1. Clean image and velocity are related pixel by pixel, so blending
+the network's outputs is blending its predictions of the clean image, and the sampler makes one update of one state.
+Samples of neighbouring tiles therefore cannot contradict each other, and no sample is an average of independent ones.
+"""
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.model import CVDM
+
+__all__ = ["TiledNetwork", "spans", "tiled"]
+
+Module = TypeVar("Module", bound=nn.Module)
+
+
+class Span(NamedTuple):
+    """Where a tile stands along one axis, in pixels of the image."""
+
+    start: int
+    """First pixel the network sees."""
+    stop: int
+    weights: Tensor
+    """Of its output in the blend, shape (stop - start)."""
+
+
+def spans(length: int, tile: int, halo: int, blend: int) -> list[Span]:
+    """Tiles along one axis: cores of ``tile`` pixels, each seen with ``halo`` more on both sides, as far as they go.
+
+    The weights of neighbours cross over smoothly within ``blend`` pixels around the border of their cores.
+
+    Example:
+        >>> [(span.start, span.stop) for span in spans(100, tile=32, halo=16, blend=8)]
+        [(0, 48), (16, 80), (48, 100)]
+    """
+    number = max(1, round(length / tile))
+    borders = [0, *(tile * i for i in range(1, number)), length]
+    result = []
+    for first, last in itertools.pairwise(borders):
+        start, stop = max(0, first - halo), min(length, last + halo)
+        place = torch.arange(start, stop) + 0.5
+        # What rises at a border falls in the neighbour, so that the sum telescopes to 1.
+        rising = _rise((place - first) / blend) if first > 0 else torch.ones(stop - start)
+        falling = _rise((place - last) / blend) if last < length else torch.zeros(stop - start)
+        weights = rising - falling
+        result.append(Span(start, stop, weights))
+    return result
+
+
+def _rise(x: Tensor) -> Tensor:
+    """0 below -1/2, 1 above 1/2, half a sine between."""
+    return (1 + (math.pi * x.clamp(-0.5, 0.5)).sin()) / 2
+
+
+class TiledNetwork(nn.Module):
+    """A network from (B, in, *spatial) to (B, out, *spatial) of the same size, applied tile by tile.
+
+    If the network's output at a pixel depends on no pixel further away than ``halo - blend / 2``, and on its place by
+    multiples of ``stride`` only, the result is the network's own, whatever the tiles.
+
+    Args:
+        network: Without statistics over space; with them its result depends on the tile.
+        tile: Side of a tile's core in pixels, a multiple of ``stride``.
+        halo: Context beyond it on every side, a multiple of ``stride``.
+        blend: Width of the cross-over between neighbours, at most ``2 * halo``.
+        stride: The network's.
+    """
+
+    def __init__(self, network: nn.Module, *, tile: int, halo: int, blend: int, stride: int) -> None:
+        super().__init__()
+        if tile < stride or tile % stride or halo % stride or not 0 < blend <= 2 * halo:
+            raise ValueError(
+                f"tile is {tile}, halo {halo} and blend {blend}; expected positive multiples of the network's stride, "
+                f"{stride}, for the first two, and a blend of at most twice the halo"
+            )
+        self.network = network
+        self.tile, self.halo, self.blend = tile, halo, blend
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images (B, in, *spatial) to (B, out, *spatial)."""
+        tiles = list(self._tiles(images))
+        result: Tensor | None = None
+        for box in tiles:
+            place: tuple[Any, ...] = (..., *(slice(span.start, span.stop) for span in box))
+            output = self.network(images[place])
+            for axis, span in enumerate(box, start=-len(box)):
+                output = output * span.weights.to(output).reshape([-1, *[1] * (-axis - 1)])
+            if result is None:
+                result = output.new_zeros([*output.shape[:2], *images.shape[2:]])
+            result[place] += output
+        assert result is not None
+        return result
+
+    def _tiles(self, images: Tensor) -> Iterator[tuple[Span, ...]]:
+        return itertools.product(*(spans(length, self.tile, self.halo, self.blend) for length in images.shape[2:]))
+
+
+def tiled(model: CVDM, tile: int) -> CVDM:
+    """A model that shares all weights with ``model`` and whose networks see tiles with cores of about ``tile`` pixels.
+
+    A network whose output depends on the whole image, such as one with instance normalisation, is left as it is: cut
+    into tiles it would be another network.
+    """
+    shared = _shallow(model)
+    for name, part in model.named_children():
+        if name == "schedule":
+            schedule = _shallow(part)
+            for inner, network in part.named_children():
+                setattr(schedule, inner, _tile_network(network, tile))
+            part = schedule
+        setattr(shared, name, _tile_network(part, tile))
+    return shared
+
+
+def _tile_network(network: nn.Module, tile: int) -> nn.Module:
+    reach, stride = getattr(network, "reach", None), getattr(network, "stride", 1)
+    if reach is None:
+        return network
+    halo = -(-(reach + stride) // stride) * stride
+    return TiledNetwork(network, tile=-(-tile // stride) * stride, halo=halo, blend=2 * stride, stride=stride)
+
+
+def _shallow(module: Module) -> Module:
+    """A module of its own with the same parameters and children."""
+    result = copy.copy(module)
+    result._modules = dict(module._modules)
+    return result
