@@ -12,8 +12,9 @@ import sfumato
 PACKAGE = Path(sfumato.__file__).parent
 
 LAYERS: dict[str, int] = {
-    # 0, mathematics, and the errors that all may raise
+    # 0, mathematics, the errors that all may raise, and how a file is made to last
     "errors": 0,
+    "durable": 0,
     "warp": 0,
     "schedule": 0,
     "diffusion": 0,
@@ -36,7 +37,6 @@ LAYERS: dict[str, int] = {
     # 3, runs
     "recipe": 3,
     "assembly": 3,
-    "durable": 3,
     "tensor_layout": 3,
     "tensor_file": 3,
     "model_file": 3,

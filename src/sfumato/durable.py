@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from sfumato.errors import RunError
 
-__all__ = ["replace_text", "replacing"]
+__all__ = ["advice_on", "replace_text", "replacing", "sync_folder"]
 
 
 @contextlib.contextmanager
@@ -38,7 +38,7 @@ def replacing(path: Path, *, num_bytes: int, untouched: str) -> Iterator[BinaryI
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         _remove(temporary)
         raise _cannot_write(path, num_bytes, error, untouched) from error
@@ -54,7 +54,7 @@ def replace_text(path: Path, text: str, *, untouched: str) -> None:
         file.write(content)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make a new name as durable as its file, where the system can."""
     if os.name == "nt":
         return
@@ -68,19 +68,24 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def advice_on(error: OSError) -> str:
+    """What to do about a file that could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "free some space or raise the quota, then give the same command again"
+    if error.errno == errno.EFBIG:
+        return "raise the limit on the size of a file (ulimit -f) or use another disk, then give the command again"
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "make it writable again, or choose a folder that you may write to, then give the same command again"
+    return "choose a folder that exists and that you may write to"
+
+
 def _cannot_write(path: Path, num_bytes: int, error: OSError, untouched: str) -> RunError:
     free = "an unknown number"
     with contextlib.suppress(OSError):
         free = str(shutil.disk_usage(path.parent).free)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        advice = "free some space or raise the quota, then give the same command again"
-    elif error.errno == errno.EFBIG:
-        advice = "raise the limit on the size of a file (ulimit -f) or use another disk, then give the command again"
-    else:
-        advice = "choose a folder that exists and that you may write to"
     return RunError(
         f"cannot write {path}: {error.strerror or error}; it needs {num_bytes} bytes and the disk has {free} free. "
-        f"{untouched}; {advice}"
+        f"{untouched}; {advice_on(error)}"
     )
 
 

@@ -3,7 +3,7 @@
 All are :class:`ValueError` underneath, so code that knows nothing of this package can still catch them.
 """
 
-__all__ = ["ImageError", "ModelFileError", "PairingError", "RecipeError", "RunError", "SfumatoError"]
+__all__ = ["ImageError", "ModelFileError", "PairingError", "RecipeError", "RunError", "SfumatoError", "StorageError"]
 
 
 class SfumatoError(ValueError):
@@ -12,6 +12,10 @@ class SfumatoError(ValueError):
 
 class ImageError(SfumatoError):
     """An image cannot be read or written as asked."""
+
+
+class StorageError(ImageError):
+    """The place of an image takes no more: it is full, read-only, gone or out of reach. What it held is as before."""
 
 
 class PairingError(SfumatoError):

@@ -38,6 +38,7 @@ __all__ = [
     "carry",
     "check_axes",
     "check_dtype",
+    "check_pixel_size",
     "default_axes",
     "fill_axes",
     "reading",
@@ -54,6 +55,8 @@ Box = tuple[slice, ...]
 _DTYPES = {"bool"} | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 _DTYPES |= {"float16", "float32", "float64", "complex64", "complex128"}
 _QUOTE_LENGTH = 300
+_KINDS = {"T": units.is_time, "Z": units.is_length, "Y": units.is_length, "X": units.is_length}
+"""What a pixel size of each axis must be."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,16 @@ def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
             "bits; convert them first"
         )
     return native
+
+
+def check_pixel_size(sizes: Mapping[str, PixelSize], axes: str) -> None:
+    """Refuse sizes of axes that are not there or cannot have them."""
+    for axis, size in sizes.items():
+        if axis not in axes or axis not in _KINDS or not _KINDS[axis](size.unit):
+            raise ImageError(
+                f"pixel size of {axis!r} is {size.value} {size.unit} for axes {axes}; expected a length for X, Y, Z or "
+                "a time for T, of axes that are there; leave the others out"
+            )
 
 
 class DamageError(Exception):
@@ -184,8 +197,7 @@ class Image(ABC):
         check_dtype(self.dtype)
         if min(self.shape) < 1:
             raise ImageError(f"{self.path} has shape {self.shape}; expected at least one pixel; save the image anew")
-        kinds = {"T": units.is_time, "Z": units.is_length, "Y": units.is_length, "X": units.is_length}
-        sizes = {a: s for a, s in self.pixel_size.items() if a in self.axes and a in kinds and kinds[a](s.unit)}
+        sizes = {a: s for a, s in self.pixel_size.items() if a in self.axes and a in _KINDS and _KINDS[a](s.unit)}
         object.__setattr__(self, "pixel_size", sizes)
 
     @property

@@ -16,8 +16,17 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sfumato.data import units
-from sfumato.data.image import DEFAULT_MEMORY_BUDGET, Array, Image, PixelSize, arrange, check_axes, check_dtype, reading
+from sfumato.data.image import (
+    DEFAULT_MEMORY_BUDGET,
+    Array,
+    Image,
+    PixelSize,
+    arrange,
+    check_axes,
+    check_dtype,
+    check_pixel_size,
+    reading,
+)
 from sfumato.data.mrc import is_mrc
 from sfumato.errors import ImageError
 
@@ -135,7 +144,7 @@ def write_image(
     check_axes(axes, pixels.ndim)
     check_dtype(pixels.dtype)
     sizes, notes = dict(pixel_size or {}), dict(metadata or {})
-    _check_pixel_size(sizes, axes)
+    check_pixel_size(sizes, axes)
     if pixels.size == 0:
         raise ImageError(f"the array has shape {pixels.shape}; expected at least one pixel; there is nothing to write")
     if target.exists() and not overwrite:
@@ -156,16 +165,6 @@ def write_image(
             from sfumato.data.tiff_writer import write_tiff
 
             write_tiff(unfinished, pixels, axes, sizes, notes)
-
-
-def _check_pixel_size(sizes: Mapping[str, PixelSize], axes: str) -> None:
-    for axis, size in sizes.items():
-        kinds = {"T": units.is_time, "Z": units.is_length, "Y": units.is_length, "X": units.is_length}
-        if axis not in axes or axis not in kinds or not kinds[axis](size.unit):
-            raise ImageError(
-                f"pixel size of {axis!r} is {size.value} {size.unit} for axes {axes}; expected a length for X, Y, Z or "
-                "a time for T, of axes that are there; leave the others out"
-            )
 
 
 def _write_png(path: Path, pixels: Array, axes: str, sizes: Mapping[str, PixelSize], notes: dict[str, Any]) -> None:

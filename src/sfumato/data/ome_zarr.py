@@ -1,8 +1,9 @@
 """OME-Zarr 0.4 and 0.5, and plain Zarr arrays, local or at an address.
 
-Of an OME-Zarr image the highest resolution is read. Names of axes are its own, in capitals; a pixel size is an axis'
-scale together with its unit. Metadata is looked through before Zarr acts on it: only codecs that turn bytes into bytes
-or numbers are let in (one of the others unpickles), and a dataset's name cannot point out of its folder.
+Of an OME-Zarr image the highest resolution is read, or another level of its pyramid. Names of axes are its own, in
+capitals; a pixel size is an axis' scale together with its unit. Metadata is looked through before Zarr acts on it: only
+codecs that turn bytes into bytes or numbers are let in (one of the others unpickles), and a dataset's name cannot point
+out of its folder.
 """
 
 import itertools
@@ -109,34 +110,35 @@ def is_zarr(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _DOCUMENTS)
 
 
-def open_ome_zarr(path: Path | str, *, axes: str | None, memory_budget: int) -> Image:
+def open_ome_zarr(path: Path | str, *, axes: str | None, memory_budget: int, level: int = 0) -> ZarrImage:
     """Open an OME-Zarr image or a plain Zarr array.
 
     Args:
         path: A folder, or an address that Zarr's stores know (``https://``, ``s3://``).
         axes: To overrule what the metadata says; plain arrays without names of axes have the last of ``STCZYX``.
         memory_budget: Bytes that one call of ``read`` may take.
+        level: Of its pyramid; 0 is the highest resolution.
     """
     with reading(path, "OME-Zarr"):
         if isinstance(path, Path):
-            level = _level(_local_attributes(path))
-            folder = path / level.name
+            found = _level(_local_attributes(path), level)
+            folder = path / found.name
             array = zarr.open_array(folder, mode="r", zarr_format=_check_array(_local_document(folder)))
         else:
-            level, folder = _level(_remote_attributes(path)), None
-            array = zarr.open_array(f"{path.rstrip('/')}/{level.name}".rstrip("/"), mode="r")
+            found, folder = _level(_remote_attributes(path), level), None
+            array = zarr.open_array(f"{path.rstrip('/')}/{found.name}".rstrip("/"), mode="r")
             _check_array(array.metadata.to_dict())
-        letters = level.letters or _dimension_names(array)
+        letters = found.letters or _dimension_names(array)
         stored = default_axes(array.ndim) if letters is None else check_axes(fill_axes(letters), array.ndim)
         named = stored if axes is None else check_axes(axes, array.ndim)
         return ZarrImage(
             path=str(path),
-            format=level.format,
+            format=found.format,
             axes=named,
             shape=array.shape,
             dtype=check_dtype(array.dtype),
-            pixel_size=carry(level.pixel_size, stored, named),
-            metadata=level.metadata,
+            pixel_size=carry(found.pixel_size, stored, named),
+            metadata=found.metadata,
             memory_budget=memory_budget,
             array=array,
             folder=None if folder is None else str(folder),
@@ -168,8 +170,8 @@ def _remote_attributes(address: str) -> dict[str, Any] | None:
     return None if isinstance(node, zarr.Array) else dict(node.attrs)
 
 
-def _level(attributes: Mapping[str, Any] | None) -> _Level:
-    """The highest resolution of the first image, or the array by itself."""
+def _level(attributes: Mapping[str, Any] | None, number: int) -> _Level:
+    """A resolution of the first image, or the array by itself."""
     if attributes is None:
         return _Level("", None, {}, {}, "Zarr")
     ome = attributes.get("ome", attributes)
@@ -180,7 +182,12 @@ def _level(attributes: Mapping[str, Any] | None) -> _Level:
             advice="if it is a plate or a collection, open one image inside, such as path/0",
         )
     image = ome["multiscales"][0]
-    dataset = image["datasets"][0]
+    datasets = image["datasets"]
+    if not 0 <= number < len(datasets):
+        raise DamageError(
+            f"it has {len(datasets)} levels", expected=f"one of number {number}", advice="ask for another"
+        )
+    dataset = datasets[number]
     name = PurePosixPath(dataset["path"])
     if name.is_absolute() or ".." in name.parts or "\\" in str(name):
         raise DamageError(f"its dataset is called {dataset['path']!r}", expected="a name inside the store")

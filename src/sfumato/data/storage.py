@@ -1,0 +1,227 @@
+"""Where the files of a store are put: a folder, so that they outlive a crash of the machine, or an address.
+
+Both know files by keys such as ``0/c/3/7``. A file appears whole or not at all, and is safe once ``put`` returns.
+Zarr's own store for folders renames files into place but does not flush them, so a chunk that a journal calls done
+could be empty after a power cut; that is why folders are written to in a way of our own. Addresses go through Zarr's
+``FsspecStore``: object stores put whole objects, and answer when they have them.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import FsspecStore
+
+from sfumato.durable import advice_on, sync_folder
+from sfumato.errors import ImageError, SfumatoError, StorageError
+
+__all__ = ["Address", "Folder", "Storage", "storage_at"]
+
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{32}\.unfinished")
+_QUOTE_LENGTH = 300
+
+
+class Storage(Protocol):
+    """What a folder and an address have in common."""
+
+    def get(self, key: str) -> bytes | None:
+        """Content of a file, or None if there is none."""
+
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Write files, each whole or not at all; when this returns they are safe."""
+
+    def create(self, files: Mapping[str, bytes], last: str) -> None:
+        """Write the first files of a new store so that the one called ``last`` is there only if all are.
+
+        Where a store is already, or another process makes it meanwhile, nothing happens.
+        """
+
+    def is_free(self, expected: Mapping[str, bytes]) -> bool:
+        """Whether nothing is there, or nothing but some of the files that a stopped ``create`` could have left."""
+
+    def remove_leftovers(self) -> None:
+        """Remove unfinished files of processes that were killed; to be called while no process writes."""
+
+
+def storage_at(place: str | os.PathLike[str]) -> Storage:
+    """The storage at a path, or at an address such as ``s3://bucket/name.zarr``."""
+    name = os.fspath(place)
+    return Address(name) if "://" in name else Folder(Path(name))
+
+
+class Folder:
+    """A folder on this machine or a file system it shares."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def get(self, key: str) -> bytes | None:
+        """Content of a file, or None if there is none."""
+        try:
+            return self._file(key).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Write files, each to a temporary name that is flushed and then renamed; then flush the folders."""
+        with _writing(self.path):
+            for key, content in files.items():
+                _put(self._file(key), content)
+            # Folders too: a process may have made them that was killed before it flushed them.
+            for folder in {above for key in files for above in self._above(key)}:
+                sync_folder(folder)
+
+    def create(self, files: Mapping[str, bytes], last: str) -> None:
+        """Write the files to a folder of another name, and rename that."""
+        unfinished = _unfinished(self.path)
+        with _writing(self.path):
+            try:
+                Folder(unfinished).put(files)
+                unfinished.rename(self.path)
+                sync_folder(self.path.parent)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                    raise
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
+
+    def is_free(self, expected: Mapping[str, bytes]) -> bool:
+        """Whether there is nothing, or an empty folder."""
+        if not self.path.parent.is_dir():
+            raise StorageError(
+                f"{self.path.parent} is no folder; expected one to make {self.path.name} in; make it first"
+            )
+        return not os.path.lexists(self.path) or (self.path.is_dir() and not any(self.path.iterdir()))
+
+    def remove_leftovers(self) -> None:
+        """Remove unfinished files inside, and unfinished folders of this name beside."""
+        with _writing(self.path):
+            for folder, _, names in os.walk(self.path):
+                for name in names:
+                    if _LEFTOVER.fullmatch(name):
+                        Path(folder, name).unlink(missing_ok=True)
+            for beside in self.path.parent.iterdir():
+                if _LEFTOVER.fullmatch(beside.name) and beside.name.startswith(f".{self.path.name}."):
+                    shutil.rmtree(beside, ignore_errors=True)
+
+    def _file(self, key: str) -> Path:
+        parts = key.split("/")
+        if not all(parts) or {".", ".."} & set(parts):
+            raise ImageError(f"{self.path} was asked for {key!r}; expected a name inside it; the store is damaged")
+        return self.path.joinpath(*parts)
+
+    def _above(self, key: str) -> list[Path]:
+        """Folders from that of a file up to the one of the store."""
+        parents = self._file(key).parents
+        return list(parents)[: key.count("/") + 1]
+
+
+class Address:
+    """An address that fsspec knows: an object store, or ``memory://`` of this process."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address.rstrip("/")
+        if ".." in self.address.split("/"):
+            raise ImageError(f"the address is {address!r}; expected one without '..'; spell it out")
+        self._store = _fsspec_store(self.address)
+
+    def get(self, key: str) -> bytes | None:
+        """Content of a file, or None if there is none."""
+        with _writing(self.address):
+            buffer = sync(self._store.get(key, default_buffer_prototype()))
+            return None if buffer is None else buffer.to_bytes()
+
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Put objects, all at once."""
+
+        async def put_all() -> None:
+            make = default_buffer_prototype().buffer.from_bytes
+            await asyncio.gather(*(self._store.set(key, make(content)) for key, content in files.items()))
+
+        with _writing(self.address):
+            sync(put_all())
+
+    def create(self, files: Mapping[str, bytes], last: str) -> None:
+        """Put all objects, and then the one that makes them a store."""
+        self.put({key: content for key, content in files.items() if key != last})
+        self.put({last: files[last]})
+
+    def is_free(self, expected: Mapping[str, bytes]) -> bool:
+        """Whether every object there is one that a stopped ``create`` would have put, with the same content."""
+
+        async def is_free() -> bool:
+            async for key in self._store.list():
+                if key not in expected:
+                    return False
+            return True
+
+        with _writing(self.address):
+            known = sync(is_free())
+        return known and all(self.get(key) in (None, content) for key, content in expected.items())
+
+    def remove_leftovers(self) -> None:
+        """There are none: an object that was not put whole does not exist."""
+
+
+def _put(file: Path, content: bytes) -> None:
+    """Write a file beside its place, flush it and move it there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    # Two processes may do the same task, so that the name must be one's own.
+    unfinished = _unfinished(file)
+    try:
+        with unfinished.open("xb") as handle:
+            handle.write(content)
+            handle.flush()
+            os.fsync(handle.fileno())
+        unfinished.replace(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _unfinished(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
+
+
+def _fsspec_store(address: str) -> FsspecStore:
+    try:
+        return FsspecStore.from_url(address)
+    except ImportError as error:
+        raise ImageError(
+            f"{address} cannot be reached: {error}; expected the libraries of its kind of address; install them with "
+            "pip install 'sfumato[remote]'"
+        ) from error
+    except Exception as error:
+        raise ImageError(
+            f"{address} cannot be reached: {error}; expected an address such as s3://bucket/name.zarr; check it"
+        ) from error
+
+
+@contextlib.contextmanager
+def _writing(place: Any) -> Iterator[None]:
+    """Border of the storage: what a system or a library raises inside leaves as a :class:`StorageError`."""
+    try:
+        yield
+    except SfumatoError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"cannot write to {place}: {error.strerror or error}; expected a place with space that may be written to; "
+            f"what was written before is safe; {advice_on(error)}"
+        ) from error
+    except Exception as error:
+        quoted = f"{type(error).__name__}: {error}"[:_QUOTE_LENGTH]
+        raise StorageError(
+            f"cannot reach {place}: {quoted}; expected a place that answers and may be written to; check the address, "
+            "the network and your credentials, then give the same command again"
+        ) from error
