@@ -149,8 +149,13 @@ def _whole(model: LoadedModel, spatial: Sequence[int]) -> int:
     return -(-max(spatial) // step) * step
 
 
-def normalised(array: NDArray[np.generic], model: LoadedModel) -> tuple[Tensor, bool]:
-    """The image as the network takes it, shape (1, K, *spatial), and whether it came with channels."""
+def normalised(
+    array: NDArray[np.generic], model: LoadedModel, low_high: NDArray[np.float64] | None = None
+) -> tuple[Tensor, bool]:
+    """The image as the network takes it, shape (1, K, *spatial), and whether it came with channels.
+
+    A region of an image that is scaled by its own range needs the range of the whole, ``low_high``.
+    """
     ndim, channels = model.info.recipe.model.ndim, model.info.condition_channels
     has_channels = array.ndim == ndim + 1
     pixels = array if has_channels else array[None]
@@ -167,6 +172,8 @@ def normalised(array: NDArray[np.generic], model: LoadedModel) -> tuple[Tensor, 
         )
     device = next(model.model.parameters()).device
     data = model.info.recipe.data
-    scaled = scale_to(pixels, image_range(pixels, data.quantiles)) if data.normalize == "image" else pixels
+    scaled = pixels
+    if data.normalize == "image":
+        scaled = scale_to(pixels, image_range(pixels, data.quantiles) if low_high is None else low_high)
     tensor = torch.from_numpy(np.ascontiguousarray(scaled).astype(np.float32)).to(device)
     return model.info.condition.apply(tensor[None]), has_channels

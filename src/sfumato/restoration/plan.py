@@ -11,14 +11,13 @@ __all__ = ["Plan", "Task"]
 
 
 class Task(NamedTuple):
-    """One chunk of one frame at one resolution; places are in pixels of that resolution."""
+    """One chunk of one level; places are in pixels of that level, one number per axis."""
 
     number: int
     level: int
     """0 is restored; each further level halves the one before."""
-    frame: int
     corner: tuple[int, ...]
-    """First pixel that is written, one number per spatial axis."""
+    """First pixel that is written."""
     size: tuple[int, ...]
     seen_corner: tuple[int, ...]
     """First pixel that is read: the chunk with its halo, as far as the image goes."""
@@ -33,24 +32,22 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Chunks of all frames, level by level.
+    """The chunks of an image and its pyramid, level by level. Axes along which frames lie have chunks of 1 and no halo.
 
     Attributes:
-        num_frames: Images that are restored one by one.
-        levels: Spatial size of each level; the first is the restored image.
-        chunk: Size of what a task writes, one number per spatial axis.
-        halo: Pixels beyond a chunk that the networks see on every side.
+        levels: Size of each level, one number per axis; the first is what is restored.
+        chunk: Size of what a task writes.
+        halo: Pixels beyond a chunk that the networks see on both sides.
 
     Example:
-        >>> plan = Plan(num_frames=1, levels=((100, 100),), chunk=(64, 64), halo=16)
+        >>> plan = Plan(levels=((100, 100),), chunk=(64, 64), halo=(16, 16))
         >>> plan.num_tasks, plan.task(1).corner, plan.task(1).seen_corner, plan.task(1).seen_size
         (4, (0, 64), (0, 48), (80, 52))
     """
 
-    num_frames: int
     levels: tuple[tuple[int, ...], ...]
     chunk: tuple[int, ...]
-    halo: int
+    halo: tuple[int, ...]
 
     @property
     def num_tasks(self) -> int:
@@ -62,30 +59,30 @@ class Plan:
         """Numbers of the tasks of each level; a level needs all of the one before."""
         stages, start = [], 0
         for level in range(len(self.levels)):
-            stop = start + self.num_frames * math.prod(self._counts(level))
+            stop = start + math.prod(self._counts(level))
             stages.append(range(start, stop))
             start = stop
         return stages
 
     def task(self, number: int) -> Task:
-        """The task of a number."""
-        level, stage = next((i, stage) for i, stage in enumerate(self.stages) if number in stage)
-        frame, place = divmod(number - stage.start, math.prod(self._counts(level)))
-        corner = []
+        """The task of a number.
+
+        Raises:
+            IndexError: If the plan has no such task.
+        """
+        if not 0 <= number < self.num_tasks:
+            raise IndexError(f"task {number} was asked of a plan of {self.num_tasks}")
+        level, stage = next((level, stage) for level, stage in enumerate(self.stages) if number in stage)
+        place, backwards = number - stage.start, []
         for count, chunk in zip(reversed(self._counts(level)), reversed(self.chunk), strict=True):
             place, along = divmod(place, count)
-            corner.append(along * chunk)
-        corner.reverse()
-        whole, halo = self.levels[level], self.halo if level == 0 else 0
+            backwards.append(along * chunk)
+        corner, whole = tuple(reversed(backwards)), self.levels[level]
+        halo = self.halo if level == 0 else (0,) * len(whole)
         size = tuple(min(chunk, w - c) for chunk, w, c in zip(self.chunk, whole, corner, strict=True))
-        start = tuple(max(0, c - halo) for c in corner)
-        stop = tuple(min(w, c + s + halo) for w, c, s in zip(whole, corner, size, strict=True))
-        seen = tuple(b - a for a, b in zip(start, stop, strict=True))
-        return Task(number, level, frame, tuple(corner), size, start, seen)
-
-    def pixels(self, stage: int) -> int:
-        """Pixels that the tasks of a stage write."""
-        return self.num_frames * math.prod(self.levels[stage])
+        start = tuple(max(0, c - h) for c, h in zip(corner, halo, strict=True))
+        stop = tuple(min(w, c + s + h) for w, c, s, h in zip(whole, corner, size, halo, strict=True))
+        return Task(number, level, corner, size, start, tuple(b - a for a, b in zip(start, stop, strict=True)))
 
     def _counts(self, level: int) -> list[int]:
         """Chunks along each axis."""

@@ -1,0 +1,171 @@
+"""Who does the tasks of a job: this process, or the workers of a Dask cluster.
+
+An engine is told which tasks are missing and yields what became of each, in any order. It knows nothing of journals,
+and a task is the same wherever it is done, so the engine has no say in the result.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from sfumato.errors import RunError
+from sfumato.restoration.job import Job
+from sfumato.restoration.task import Outcome, run_task
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["Certificates", "Dask", "Engine", "InProcess"]
+
+_AHEAD = 2
+"""Tasks per worker that are sent ahead, so that none waits for the next."""
+
+_MOST_DEATHS = 100
+"""Workers that may die under one task before it is called the culprit; on a cluster they are killed at will."""
+
+
+class Engine(Protocol):
+    """Does tasks."""
+
+    def run(self, job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
+        """Do the tasks of these numbers; outcomes come as they are ready."""
+        ...
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """One task after another, here.
+
+    Attributes:
+        device: cpu, cuda or mps.
+    """
+
+    device: str = "cpu"
+
+    def run(self, job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
+        """Do the tasks of these numbers, in their order."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(job.threads)
+        try:
+            for number in numbers:
+                yield run_task(job, number, self.device)
+        finally:
+            torch.set_num_threads(before)
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files of TLS, all in PEM: without them a scheduler elsewhere is joined in the clear."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class Dask:
+    """Workers of a Dask cluster: of one that is started here and listens on loopback only, or of a running one.
+
+    Attributes:
+        workers: How many processes to start here, if no scheduler is given.
+        scheduler: Address of a running one, such as ``tcp://node:8786`` or ``tls://node:8786``.
+        certificates: To join it with TLS.
+        device: Of every worker: cpu, cuda or mps.
+    """
+
+    workers: int = 1
+    scheduler: str | None = None
+    certificates: Certificates | None = None
+    device: str = "cpu"
+
+    def run(self, job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
+        """Do the tasks of these numbers.
+
+        Raises:
+            RunError: If the scheduler is gone; what was done is done.
+        """
+        if not numbers:
+            return
+        with self._client() as client:
+            yield from self._run(client, job, numbers)
+
+    def _run(self, client: "Client", job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
+        from distributed import as_completed
+
+        waiting = iter(numbers)
+
+        def submit(most: int) -> list[Any]:
+            chosen = [number for number, _ in zip(waiting, range(most), strict=False)]
+            return [
+                client.submit(run_remotely, job, number, self.device, key=f"restore-{id(job)}-{number}", pure=False)
+                for number in chosen
+            ]
+
+        num_threads = sum(client.nthreads().values())
+        running = as_completed(submit(_AHEAD * max(1, num_threads)))
+        for future in running:
+            if future.status in ("cancelled", "lost"):
+                raise RunError(
+                    f"the scheduler {self.scheduler or 'of the local workers'} is gone; expected it to stay until all "
+                    "is restored; what was done is kept: give the same command again"
+                )
+            error = future.exception()
+            number = int(future.key.rpartition("-")[2])
+            yield Outcome(number, 0, 0.0, f"{type(error).__name__}: {error}") if error else future.result()
+            future.release()
+            running.update(submit(1))
+
+    @contextlib.contextmanager
+    def _client(self) -> Iterator["Client"]:
+        try:
+            import dask
+            from distributed import Client, LocalCluster
+            from distributed.security import Security
+        except ImportError as error:
+            raise ImportError(
+                f"a cluster of workers needs Dask ({error}); install it with: pip install 'sfumato[cluster]'"
+            ) from error
+        settings = {"distributed.scheduler.allowed-failures": _MOST_DEATHS, "distributed.admin.log-length": 0}
+        with dask.config.set(settings), contextlib.ExitStack() as stack:
+            if self.scheduler is None:
+                address: Any = stack.enter_context(
+                    LocalCluster(
+                        n_workers=self.workers,
+                        threads_per_worker=1,
+                        processes=True,
+                        host="127.0.0.1",  # nobody outside this machine gets in
+                        dashboard_address=None,
+                        worker_dashboard_address=None,
+                    )
+                )
+                security = None
+            else:
+                address, security = self.scheduler, None
+                if self.certificates is not None:
+                    files = self.certificates
+                    security = Security(
+                        require_encryption=True,
+                        tls_ca_file=str(files.authority),
+                        tls_client_cert=str(files.certificate),
+                        tls_client_key=str(files.key),
+                    )
+            try:
+                client = stack.enter_context(Client(address, security=security, set_as_default=False))
+                client.wait_for_workers(1, timeout=60)
+            except (OSError, TimeoutError) as error:
+                raise RunError(
+                    f"no cluster with workers answers at {self.scheduler or 'this machine'} ({error}); expected a "
+                    "running scheduler with at least one worker; check its address, certificates and logs"
+                ) from error
+            yield client
+
+
+def run_remotely(job: Job, number: int, device: str) -> Outcome:
+    """A task in a worker, which has the planned number of torch threads for itself."""
+    if torch.get_num_threads() != job.threads:
+        torch.set_num_threads(job.threads)
+    return run_task(job, number, device)

@@ -1,0 +1,78 @@
+"""A job: all that decides the bytes of a restoration, small enough to send to every worker.
+
+It names the model by path and hash, never carries it: a worker reads the file itself and refuses another.
+"""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sfumato.restoration.plan import Plan
+
+__all__ = ["Job", "Output"]
+
+
+class Output(NamedTuple):
+    """One image that a job writes."""
+
+    content: str
+    """``mean``, ``std``, ``quantile`` or ``sample``."""
+    place: str
+    level: float = 0.0
+    """Of a quantile."""
+    number: int = 0
+    """Of a sample."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is restored, how, and where to.
+
+    Attributes:
+        model: Path of the model file.
+        model_sha256: Its hash.
+        source: Path or address of what was measured.
+        source_axes: Its axes, where it does not say.
+        axes: Of the plan: those of the output without C, in OME-Zarr's order.
+        channels: Of the output; 0 if it has no axis C.
+        outputs: What is written.
+        num_samples: Draws per image.
+        num_steps: Network calls per draw.
+        seed: Of all noise.
+        plan: Its tasks.
+        tile: Side of the tiles that networks see, or None for a whole chunk.
+        batch: Samples that go through the network together.
+        threads: Of torch, per worker.
+    """
+
+    model: str
+    model_sha256: str
+    source: str
+    source_axes: str | None
+    axes: str
+    channels: int
+    outputs: tuple[Output, ...]
+    num_samples: int
+    num_steps: int
+    seed: int
+    plan: Plan
+    tile: int | None
+    batch: int
+    threads: int
+
+    def to_json(self) -> str:
+        """As text, one field per line."""
+        return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
+
+    def differences(self, text: str) -> list[str]:
+        """How this job differs from one that was written by :meth:`to_json`, as ``seed is 1, was 0``."""
+        before, now = json.loads(text), json.loads(self.to_json())
+        names = sorted({*before, *now})
+        return [f"{name} is {_short(now.get(name))}, was {_short(before.get(name))}" for name in names
+                if before.get(name) != now.get(name)]  # fmt: skip
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 100 else f"{text[:100]}..."

@@ -1,0 +1,192 @@
+"""One task of a job, in whatever process: read a region, sample it, write a chunk. Doing it twice changes nothing."""
+
+import functools
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.baselines import Regression
+from sfumato.data.frames import FrameReader
+from sfumato.data.io import open_image
+from sfumato.data.output import OutputImage
+from sfumato.data.scaling import image_range
+from sfumato.errors import ModelFileError, SfumatoError, StorageError
+from sfumato.model_file import LoadedModel, load
+from sfumato.noise import NoiseField
+from sfumato.posterior import Posterior
+from sfumato.restoration.array import draw_blocks, normalised, regress
+from sfumato.restoration.job import Job, Output
+from sfumato.restoration.plan import Task
+
+__all__ = ["Outcome", "checksum_of", "run_task"]
+
+
+class Outcome(NamedTuple):
+    """What became of a task."""
+
+    number: int
+    checksum: int
+    """Of all that it wrote."""
+    seconds: float
+    error: str | None = None
+    """Why it failed."""
+    fatal: bool = False
+    """Whether others would fail for the same reason."""
+    batch: int = 0
+    """Samples that went through the network together: fewer than planned if memory ran out."""
+
+
+def run_task(job: Job, number: int, device: str = "cpu") -> Outcome:
+    """Do one task; when this returns without an error, all that it wrote is durable."""
+    started = time.monotonic()
+    try:
+        opened = _open(job, device)
+        task = job.plan.task(number)
+        if task.level:
+            checksum, batch = opened.halve(task), job.batch
+        else:
+            checksum, batch = opened.restore(task)
+    except SfumatoError as error:
+        fatal = isinstance(error, (StorageError, ModelFileError))
+        return Outcome(number, 0, time.monotonic() - started, str(error), fatal)
+    return Outcome(number, checksum, time.monotonic() - started, batch=batch)
+
+
+def checksum_of(job: Job, number: int) -> int:
+    """Of what is stored of a task's chunks; equal to its outcome's if nothing has changed since.
+
+    Raises:
+        ImageError: If a chunk cannot be read.
+    """
+    task = job.plan.task(number)
+    corner, size = _with_channels(job, task.corner, 0), _with_channels(job, task.size, job.channels)
+    return _joined([_output(output.place).checksum(task.level, corner, size) for output in job.outputs])
+
+
+@functools.lru_cache(maxsize=64)
+def _output(place: str) -> OutputImage:
+    return OutputImage.open(place)
+
+
+@functools.lru_cache(maxsize=2)
+def _open(job: Job, device: str) -> "_Opened":
+    """Once per process, since a model is loaded for many tasks."""
+    return _Opened(job, device)
+
+
+class _Opened:
+    def __init__(self, job: Job, device: str) -> None:
+        self.job = job
+        self.model: LoadedModel = load(job.model, device=device)
+        if self.model.sha256 != job.model_sha256:
+            raise ModelFileError(
+                f"{job.model} has the hash {self.model.sha256[:12]}, but the job was planned with "
+                f"{job.model_sha256[:12]}; give every worker the same file"
+            )
+        self.frames = FrameReader(open_image(job.source, axes=job.source_axes), self.model.info.recipe.model.ndim)
+        self.ranges: dict[int, NDArray[np.float64]] = {}
+        self.outputs = [_output(output.place) for output in job.outputs]
+
+    def restore(self, task: Task) -> tuple[int, int]:
+        """Write the chunks of a task; its checksum, and how many samples went through the network together."""
+        batch = self.job.batch
+        while True:
+            try:
+                written = [
+                    self._write(place, task, pixels)
+                    for place, pixels in zip(self.outputs, self._restored(task, batch), strict=True)
+                ]
+                return _joined(written), batch
+            except (MemoryError, RuntimeError) as error:
+                if batch == 1 or not _is_out_of_memory(error):
+                    raise
+                batch = max(1, batch // 2)
+
+    def halve(self, task: Task) -> int:
+        """Write the chunks of a task from those of the level before."""
+        corner, size = _with_channels(self.job, task.corner, 0), _with_channels(self.job, task.size, self.job.channels)
+        return _joined(
+            [output.write(task.level, corner, output.halve(task.level, corner, size)) for output in self.outputs]
+        )
+
+    def _restored(self, task: Task, batch: int) -> Iterator[NDArray[np.float32]]:
+        """Images of the chunk, shape (C, *spatial), one for each output of the job."""
+        job, model = self.job, self.model
+        ndim = len(self.frames.axes)
+        frame = self._frame(task.corner[:-ndim])
+        corner = task.seen_corner[-ndim:]
+        measured = self.frames.read(frame, corner, task.seen_size[-ndim:])
+        condition, _ = normalised(measured, model, self._range(frame))
+        inner = (..., *task.inner[-ndim:])
+        target = model.info.target
+        if isinstance(model.model, Regression):
+            yield target.invert(regress(condition, model, tile=job.tile)[inner], axis=0).numpy()
+            return
+        levels = [output.level for output in job.outputs if output.content == "quantile"]
+        posterior = Posterior(job.num_samples, quantiles=levels)
+        kept: list[Tensor] = []
+        for block in draw_blocks(
+            condition, model, num_samples=job.num_samples, batch=batch, num_steps=job.num_steps, tile=job.tile,
+            noise=NoiseField(job.seed, image=frame, origin=corner),
+        ):  # fmt: skip
+            posterior.add(block[inner])
+            if any(output.content == "sample" for output in job.outputs):
+                kept.extend(block[inner])
+        for output in job.outputs:
+            yield _summary(output, posterior, kept, target)
+
+    def _range(self, frame: int) -> NDArray[np.float64] | None:
+        """Of a whole frame, where the model was trained on images that were scaled each by itself."""
+        data = self.model.info.recipe.data
+        if data.normalize != "image":
+            return None
+        if frame not in self.ranges:
+            whole = self.frames.read(frame, [0] * len(self.frames.axes), self.frames.spatial)
+            self.ranges = {frame: image_range(whole, data.quantiles)}
+        return self.ranges[frame]
+
+    def _frame(self, place: Sequence[int]) -> int:
+        """Number of a frame in the source, whose axes may have another order than the output's."""
+        if not self.frames.frame_axes:
+            return 0
+        along = dict(zip(self.job.axes, place, strict=False))
+        return int(np.ravel_multi_index([along[axis] for axis in self.frames.frame_axes], self.frames.frame_shape))
+
+    def _write(self, output: OutputImage, task: Task, pixels: NDArray[np.float32]) -> int:
+        """Write (C, *spatial); axes of frames have length 1 in a chunk, so C may stand before or between them."""
+        size = _with_channels(self.job, task.size, self.job.channels)
+        return output.write(0, _with_channels(self.job, task.corner, 0), np.ascontiguousarray(pixels.reshape(size)))
+
+
+def _with_channels(job: Job, numbers: Sequence[int], channel: int) -> tuple[int, ...]:
+    """The plan's numbers with one for the axis C, in OME-Zarr's order."""
+    if not job.channels:
+        return tuple(numbers)
+    place = sum(axis in "TS" for axis in job.axes)
+    return (*numbers[:place], channel, *numbers[place:])
+
+
+def _summary(output: Output, posterior: Posterior, kept: list[Tensor], target: Any) -> NDArray[np.float32]:
+    if output.content == "std":
+        return np.asarray(target.invert_spread(posterior.std, axis=0).numpy())
+    if output.content == "quantile":
+        image = posterior.quantile(output.level)
+    else:
+        image = kept[output.number] if output.content == "sample" else posterior.mean
+    return np.asarray(target.invert(image, axis=0).numpy())
+
+
+def _joined(checksums: Sequence[int]) -> int:
+    """One checksum of several, in their order."""
+    return zlib.crc32(b"".join(value.to_bytes(4, "little") for value in checksums))
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """CUDA has an error of its own; the CPU's allocator only a text."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
