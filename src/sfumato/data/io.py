@@ -30,7 +30,7 @@ from sfumato.data.image import (
 from sfumato.data.mrc import is_mrc
 from sfumato.errors import ImageError
 
-__all__ = ["open_image", "write_image"]
+__all__ = ["open_image", "under_another_name", "write_image"]
 
 _READABLE = "TIFF, OME-TIFF, OME-Zarr 0.4 and 0.5, MRC, PNG, JPEG, npy and npz"
 _WRITABLE = ".tif, .tiff, .zarr, .png and .npy"
@@ -152,7 +152,7 @@ def write_image(
     suffix = target.suffix.lower()
     if suffix not in (".tif", ".tiff", ".zarr", ".png", ".npy"):
         raise ImageError(f"{target} has the suffix {suffix!r}; expected {_WRITABLE}; choose one of these")
-    with _under_another_name(target) as unfinished:
+    with under_another_name(target) as unfinished:
         if suffix == ".zarr":
             from sfumato.data.ome_zarr_writer import write_ome_zarr
 
@@ -168,16 +168,11 @@ def write_image(
 
 
 def _write_png(path: Path, pixels: Array, axes: str, sizes: Mapping[str, PixelSize], notes: dict[str, Any]) -> None:
-    from sfumato.data.raster import write_png
+    from sfumato.data.raster import check_png, write_png
 
-    wanted = "YXC" if "C" in axes else "YX"
     channels = pixels.shape[axes.index("C")] if "C" in axes else 1
-    if pixels.dtype.name not in ("uint8", "uint16") or channels > 4 or set(sizes) not in (set(), {"X", "Y"}):
-        raise ImageError(
-            f"the image is {pixels.dtype} with {channels} channels and pixel sizes for {sorted(sizes)}; a PNG holds "
-            "uint8 or uint16, up to 4 channels, and sizes for X and Y together; convert it, or write .tif"
-        )
-    write_png(path, arrange(pixels, axes, wanted), sizes, notes)
+    check_png(pixels.dtype, channels, sizes)
+    write_png(path, arrange(pixels, axes, "YXC" if "C" in axes else "YX"), sizes, notes)
 
 
 def _write_npy(path: Path, pixels: Array, axes: str, sizes: Mapping[str, PixelSize], notes: dict[str, Any]) -> None:
@@ -192,7 +187,7 @@ def _write_npy(path: Path, pixels: Array, axes: str, sizes: Mapping[str, PixelSi
 
 
 @contextmanager
-def _under_another_name(target: Path) -> Iterator[Path]:
+def under_another_name(target: Path) -> Iterator[Path]:
     """A name beside the target that becomes the target's if all goes well, and vanishes if not."""
     unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished{target.suffix}")
     try:

@@ -7,6 +7,7 @@ records are refused. Arrays in an archive are named like files in a folder: ``fi
 import math
 import re
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -17,7 +18,7 @@ from sfumato.data.image import Array, Box, Image, check_axes, check_dtype, defau
 from sfumato.data.raw import RawImage
 from sfumato.errors import ImageError
 
-__all__ = ["NpzImage", "open_npy", "open_npz", "write_npy"]
+__all__ = ["NpzImage", "open_npy", "open_npz", "write_npy", "write_npy_parts"]
 
 _MAGIC = b"\x93NUMPY"
 _LONGEST_HEADER = 65536
@@ -137,3 +138,12 @@ def write_npy(path: Path, array: Array) -> None:
     """Write an array with its axes in the order given."""
     with path.open("wb") as file:
         np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def write_npy_parts(path: Path, parts: Iterable[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Write an array whose parts, put end to end, are its pixels in C order."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for part in parts:
+            file.write(np.ascontiguousarray(part, dtype).data)

@@ -10,10 +10,10 @@ import io
 import json
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from PIL import Image as PillowImage
@@ -22,7 +22,7 @@ from PIL import JpegImagePlugin, PngImagePlugin
 from sfumato.data.image import Array, Box, DamageError, Image, PixelSize, carry, check_axes, reading
 from sfumato.errors import ImageError
 
-__all__ = ["PRINT_PIXEL_M", "RasterImage", "open_jpeg", "open_png", "write_png"]
+__all__ = ["PRINT_PIXEL_M", "RasterImage", "check_png", "open_jpeg", "open_png", "write_png", "write_png_rows"]
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 PRINT_PIXEL_M = 0.0254 / 4800
@@ -230,6 +230,15 @@ def _decode_jpeg(picture: _Picture) -> Array:
     return np.asarray(pillow.convert("RGB") if pillow.mode == "CMYK" else pillow)
 
 
+def check_png(dtype: np.dtype[Any], channels: int, pixel_size: Mapping[str, PixelSize]) -> None:
+    """Refuse what a PNG cannot hold."""
+    if dtype.name not in ("uint8", "uint16") or channels > 4 or set(pixel_size) not in (set(), {"X", "Y"}):
+        raise ImageError(
+            f"the image is {dtype} with {channels} channels and pixel sizes for {sorted(pixel_size)}; a PNG holds "
+            "uint8 or uint16, up to 4 channels, and sizes for X and Y together; convert it, or write .tif"
+        )
+
+
 def write_png(path: Path, pixels: Array, pixel_size: Mapping[str, PixelSize], metadata: Mapping[str, Any]) -> None:
     """Write a PNG file.
 
@@ -239,29 +248,48 @@ def write_png(path: Path, pixels: Array, pixel_size: Mapping[str, PixelSize], me
         pixel_size: For X and Y; kept as whole pixels per metre.
         metadata: Anything JSON can hold.
     """
-    height, width, channels = (*pixels.shape, 1)[:3]
+    write_png_rows(path, [pixels], pixels.shape, pixels.dtype, pixel_size, metadata)
+
+
+def write_png_rows(
+    path: Path,
+    parts: Iterable[Array],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    pixel_size: Mapping[str, PixelSize],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a PNG file whose rows come in parts, as :func:`write_png` does."""
+    height, width, channels = (*shape, 1)[:3]
     colour = {1: _GREY, 2: _GREY_ALPHA, 3: _COLOUR, 4: _COLOUR_ALPHA}[channels]
-    bits = pixels.dtype.itemsize * 8
-    rows = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder(">")).reshape(height, -1).view(np.uint8)
-    filtered = np.pad(rows, ((0, 0), (1, 0)))  # each row after its filter, 0: none
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))]
-    if pixel_size:
-        per_m = [round(1 / pixel_size[axis].to("meter")) for axis in "XY"]
-        if not all(1 / PRINT_PIXEL_M < n < 2**32 for n in per_m):
-            raise ImageError(
-                f"pixel sizes are {pixel_size}; a PNG can keep 0.3 nanometer to 5 micrometer; leave them out, or write "
-                ".tif"
-            )
-        chunks.append((b"pHYs", struct.pack(">IIB", *per_m, 1)))
-    if metadata:
-        chunks.append((b"tEXt", _METADATA_KEY + json.dumps(dict(metadata)).encode("ascii")))
-    packed = zlib.compress(filtered.tobytes(), 6)
-    chunks += [(b"IDAT", packed[start : start + _IDAT_BYTES]) for start in range(0, len(packed), _IDAT_BYTES)]
-    chunks.append((b"IEND", b""))
     with path.open("wb") as file:
         file.write(_PNG_MAGIC)
-        for name, content in chunks:
-            file.write(_chunk(name, content))
+        file.write(_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, dtype.itemsize * 8, colour, 0, 0, 0)))
+        if pixel_size:
+            file.write(_chunk(b"pHYs", _pixels_per_m(pixel_size)))
+        if metadata:
+            file.write(_chunk(b"tEXt", _METADATA_KEY + json.dumps(dict(metadata)).encode("ascii")))
+        packer = zlib.compressobj(6)
+        for part in parts:
+            rows = np.ascontiguousarray(part, dtype.newbyteorder(">")).reshape(len(part), -1).view(np.uint8)
+            filtered = np.pad(rows, ((0, 0), (1, 0)))  # each row after its filter, 0: none
+            _write_idat(file, packer.compress(filtered.data))
+        _write_idat(file, packer.flush())
+        file.write(_chunk(b"IEND", b""))
+
+
+def _pixels_per_m(pixel_size: Mapping[str, PixelSize]) -> bytes:
+    per_m = [round(1 / pixel_size[axis].to("meter")) for axis in "XY"]
+    if not all(1 / PRINT_PIXEL_M < n < 2**32 for n in per_m):
+        raise ImageError(
+            f"pixel sizes are {pixel_size}; a PNG can keep 0.3 nanometer to 5 micrometer; leave them out, or write .tif"
+        )
+    return struct.pack(">IIB", *per_m, 1)
+
+
+def _write_idat(file: IO[bytes], packed: bytes) -> None:
+    for start in range(0, len(packed), _IDAT_BYTES):
+        file.write(_chunk(b"IDAT", packed[start : start + _IDAT_BYTES]))
 
 
 def _chunk(name: bytes, content: bytes) -> bytes:

@@ -1,7 +1,9 @@
 """Writing OME-TIFF, and plain TIFF with a note for what OME-TIFF cannot hold."""
 
+import itertools
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,14 @@ from sfumato.data import units
 from sfumato.data.image import Array, PixelSize, arrange
 from sfumato.errors import ImageError
 
-__all__ = ["write_tiff"]
+__all__ = ["TILE", "tiff_order", "write_tiff", "write_tiff_tiles"]
 
 _OME_TYPES = {"int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "float64", "complex64", "complex128"}
 _BIG = 2**32 - 2**25
 """Bytes above which 32-bit offsets are too short."""
+TILE = 256
+"""Side of a tile in pixels, for images that are not smaller."""
+_TILE_UNIT = 16
 
 
 def write_tiff(
@@ -27,29 +32,86 @@ def write_tiff(
     Axes out of ``TCZYX`` make an OME-TIFF, stored in that order. With S, or numbers that OME does not know (bool,
     64-bit integers, float16), it becomes a TIFF whose first page describes axes and pixel sizes in JSON.
     """
-    if not {"Y", "X"} <= set(axes):
-        raise ImageError(f"axes are {axes}; expected Y and X among them for a TIFF; name them, or write .npy")
-    ordered = "".join(axis for axis in "STCZYX" if axis in axes)
+    ordered = tiff_order(axes)
     pixels = np.ascontiguousarray(arrange(array, axes, ordered))
-    is_ome = "S" not in axes and pixels.dtype.name in _OME_TYPES
-    note: dict[str, Any] = {"axes": ordered}
-    if is_ome:
-        note |= _ome_sizes(pixel_size)
-        if metadata:
-            note["Description"] = json.dumps({"sfumato": dict(metadata)})
-    else:
-        note["pixel_size"] = {axis: (size.value, size.unit) for axis, size in pixel_size.items()}
-        note["sfumato"] = dict(metadata)
     tifffile.imwrite(
         path,
         pixels,
-        ome=is_ome,
+        ome=_is_ome(ordered, pixels.dtype),
         bigtiff=pixels.nbytes > _BIG,
         photometric="minisblack",
         planarconfig=None,
         compression="zlib",
-        metadata=note,
+        metadata=_note(ordered, pixels.dtype, pixel_size, metadata),
     )
+
+
+def write_tiff_tiles(
+    path: Path,
+    parts: Iterable[Array],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    axes: str,
+    pixel_size: Mapping[str, PixelSize],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a TIFF in tiles as its pixels come, so that neither side holds the whole; else as :func:`write_tiff` does.
+
+    Args:
+        path: Where to.
+        parts: Whole planes, or rows of one plane by multiples of ``TILE``; put end to end they are the pixels.
+        shape: Of them all.
+        dtype: Of them all.
+        axes: In the order of :func:`tiff_order`.
+        pixel_size: By axis letter.
+        metadata: Anything JSON can hold.
+    """
+    tile = tuple(min(TILE, -(-length // _TILE_UNIT) * _TILE_UNIT) for length in shape[-2:])
+    num_bytes = math.prod(shape) * dtype.itemsize
+    with tifffile.TiffWriter(path, bigtiff=num_bytes > _BIG, ome=_is_ome(axes, dtype)) as file:
+        file.write(
+            _tiles(parts, tile, dtype),
+            shape=shape,
+            dtype=dtype,
+            tile=tile,
+            maxworkers=1,
+            photometric="minisblack",
+            compression="zlib",
+            metadata=_note(axes, dtype, pixel_size, metadata),
+        )
+
+
+def tiff_order(axes: str) -> str:
+    """The axes in the order of a TIFF, if it can hold them."""
+    if not {"Y", "X"} <= set(axes):
+        raise ImageError(f"axes are {axes}; expected Y and X among them for a TIFF; name them, or write .npy")
+    return "".join(axis for axis in "STCZYX" if axis in axes)
+
+
+def _tiles(parts: Iterable[Array], tile: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[Array]:
+    """Tiles row by row, plane by plane, those at the edges filled up with zeros."""
+    for part in parts:
+        for plane in part.reshape(-1, *part.shape[-2:]):
+            for y, x in itertools.product(*(range(0, n, side) for n, side in zip(plane.shape, tile, strict=True))):
+                piece = plane[y : y + tile[0], x : x + tile[1]]
+                full = np.zeros(tile, dtype)
+                full[: piece.shape[0], : piece.shape[1]] = piece
+                yield full
+
+
+def _is_ome(axes: str, dtype: np.dtype[Any]) -> bool:
+    return "S" not in axes and dtype.name in _OME_TYPES
+
+
+def _note(
+    axes: str, dtype: np.dtype[Any], pixel_size: Mapping[str, PixelSize], metadata: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What tifffile makes the description of."""
+    if not _is_ome(axes, dtype):
+        sizes = {axis: (size.value, size.unit) for axis, size in pixel_size.items()}
+        return {"axes": axes, "pixel_size": sizes, "sfumato": dict(metadata)}
+    note = {"axes": axes} | _ome_sizes(pixel_size)
+    return note | ({"Description": json.dumps({"sfumato": dict(metadata)})} if metadata else {})
 
 
 def _ome_sizes(pixel_size: Mapping[str, PixelSize]) -> dict[str, Any]:

@@ -1,0 +1,128 @@
+"""Copying an image from one format to another, slab by slab, so that memory does not grow with the image."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.data.image import Array, Image, PixelSize, check_dtype
+from sfumato.data.io import under_another_name
+from sfumato.data.slabs import slabs
+from sfumato.durable import advice_on
+from sfumato.errors import ImageError, StorageError
+
+__all__ = ["copy_image"]
+
+_SLAB_BYTES = 2**27
+"""Of pixels that are read at once: 1024 rows, as high as chunks are by default, of 32,768 columns of float32."""
+_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".mrc")
+
+
+def copy_image(
+    source: Image,
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Copy an image into a file, which appears under its name only once it is whole.
+
+    Args:
+        source: An open image of any format; those that are read by region take little memory.
+        path: Where to; ``.tif`` and ``.tiff`` make an OME-TIFF where that can hold the image and else a TIFF, ``.png``,
+            ``.npy`` and ``.mrc`` what they say.
+        metadata: To be kept beside the pixels; that of the source if not given. A ``.npy`` holds numbers alone.
+        dtype: Of the copy; that of the source if not given. For whole numbers values are rounded and clipped, and NaN
+            becomes 0.
+        overwrite: Whether a file of this name may be replaced.
+
+    Raises:
+        ImageError: If the format cannot hold the image, or the name is taken.
+        StorageError: If the file cannot be written, for example because the disk is full.
+    """
+    target, suffix = Path(path), Path(path).suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise ImageError(f"{target} has the suffix {suffix!r}; expected {', '.join(_SUFFIXES)}; choose one of these")
+    if target.exists() and not overwrite:
+        raise ImageError(f"{target} exists already; expected a new name; choose one or pass overwrite=True")
+    notes = dict(source.metadata if metadata is None else metadata)
+    kind = source.dtype if dtype is None else check_dtype(dtype)
+    copy = {".png": _copy_png, ".npy": _copy_npy, ".mrc": _copy_mrc}.get(suffix, _copy_tiff)
+    try:
+        with under_another_name(target) as unfinished:
+            copy(source, unfinished, kind, notes)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {target}: {error.strerror or error}; expected a folder with space; {advice_on(error)}"
+        ) from error
+
+
+def _copy_tiff(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
+    from sfumato.data.tiff_writer import TILE, tiff_order, write_tiff_tiles
+
+    axes = tiff_order(source.axes)
+    parts = _parts(source, axes, dtype, whole="X", multiple=TILE)
+    write_tiff_tiles(path, parts, _shape(source, axes), dtype, axes, source.pixel_size, notes)
+
+
+def _copy_png(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
+    from sfumato.data.raster import check_png, write_png_rows
+
+    axes = _only(source, "YXC" if "C" in source.axes else "YX", "PNG")
+    shape = _shape(source, axes)
+    sizes = _sizes(source, "XY")
+    check_png(dtype, (*shape, 1)[2], sizes)
+    write_png_rows(path, _parts(source, axes, dtype, whole=axes[1:]), shape, dtype, sizes, notes)
+
+
+def _copy_npy(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
+    from sfumato.data.npy import write_npy_parts
+
+    write_npy_parts(path, _parts(source, source.axes, dtype), source.shape, dtype)
+
+
+def _copy_mrc(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
+    from sfumato.data.mrc_writer import write_mrc_parts
+
+    axes = _only(source, "ZYX" if "Z" in source.axes else "YX", "MRC")
+    text = json.dumps({"sfumato": notes}) if notes else ""
+    write_mrc_parts(path, _parts(source, axes, dtype), _shape(source, axes), dtype, _sizes(source, "XYZ"), text)
+
+
+def _parts(source: Image, axes: str, dtype: np.dtype[Any], *, whole: str = "", multiple: int = 1) -> Iterator[Array]:
+    for slab in slabs(source, axes, num_bytes=_SLAB_BYTES, whole=whole, multiple=multiple):
+        yield _converted(slab, dtype)
+
+
+def _converted(pixels: Array, dtype: np.dtype[Any]) -> Array:
+    if dtype.kind not in "iu" or pixels.dtype == dtype:
+        return pixels.astype(dtype, copy=False)
+    limits = np.iinfo(dtype)
+    rounded: Array = np.clip(np.nan_to_num(np.rint(pixels)), limits.min, limits.max)
+    return rounded.astype(dtype)
+
+
+def _shape(source: Image, axes: str) -> tuple[int, ...]:
+    lengths = dict(zip(source.axes, source.shape, strict=True))
+    return tuple(lengths.get(axis, 1) for axis in axes)
+
+
+def _sizes(source: Image, axes: str) -> dict[str, PixelSize]:
+    return {axis: size for axis, size in source.pixel_size.items() if axis in axes}
+
+
+def _only(source: Image, axes: str, format: str) -> str:
+    """The axes that a format has, if the others of the image have length 1."""
+    lengths = dict(zip(source.axes, source.shape, strict=True))
+    lost = [axis for axis, length in lengths.items() if axis not in axes and length > 1]
+    if lost or not {"Y", "X"} <= set(source.axes):
+        raise ImageError(
+            f"{source.path} has the axes {source.axes} and shape {source.shape}; expected {axes} for {format}, others "
+            "of length 1; write .tif, or one file for each index"
+        )
+    return axes
