@@ -76,6 +76,7 @@ ALLOWED = {
 INSIDE_FUNCTIONS = {
     "metrics": {"torchmetrics"},
     "significance": {"scipy"},
+    "restoration": {"dask", "distributed"},
     "figures": {"matplotlib"},
     "diagram": {"matplotlib"},
 }

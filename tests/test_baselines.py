@@ -22,7 +22,7 @@ from sfumato.nn import UNet
 from sfumato.physics import optics
 from sfumato.physics.grid import Boundary
 from sfumato.recipe import ModelRecipe, parse
-from sfumato.restoration.file import restore_file
+from sfumato.restoration.run import restore_file
 from sfumato.train import train
 from test_train import recipe
 
@@ -172,7 +172,7 @@ def test_regression_trains_resumes_and_restores_without_uncertainty(tmp_path: Pa
     assert "none, since this model is a regression" in done.output
     np.testing.assert_array_equal(open_image(tmp_path / "out.tif").read(), restored.mean)
     assert not (tmp_path / "out_std.tif").exists()
-    assert restore_file(model, tmp_path / "in.tif", tmp_path / "again.tif")[1] is None
+    assert len(restore_file(whole.model_file, tmp_path / "in.tif", tmp_path / "again.tif")) == 1
 
 
 def test_schedule_ends_reach_the_model() -> None:

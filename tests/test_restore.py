@@ -15,7 +15,8 @@ from sfumato.data.io import open_image, write_image
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
-from sfumato.restoration.file import restore_file
+from sfumato.restoration.planning import Settings
+from sfumato.restoration.run import restore_file
 from sfumato.train import train
 from test_train import recipe
 
@@ -64,12 +65,12 @@ def test_frames_get_noise_of_their_own(model: LoadedModel) -> None:
     assert not np.array_equal(first.mean, second.mean)
 
 
-def test_a_file_keeps_its_frames_axes_and_pixel_size(model: LoadedModel, tmp_path: Path) -> None:
+def test_a_file_keeps_its_frames_axes_and_pixel_size(model: LoadedModel, model_file: Path, tmp_path: Path) -> None:
     size = PixelSize(0.1, "micrometer")
     write_image(tmp_path / "in.tif", image(3, 17, 18), axes="TYX", pixel_size={"Y": size, "X": size})
-    paths = restore_file(model, tmp_path / "in.tif", tmp_path / "out.ome.zarr", num_samples=2, num_steps=2)
-    assert [path.name for path in paths if path] == ["out.ome.zarr", "out_std.ome.zarr"]
-    for path in filter(None, paths):
+    paths = restore_file(model_file, tmp_path / "in.tif", tmp_path / "out.ome.zarr", Settings(2, 2))
+    assert [Path(path).name for path in paths] == ["out.ome.zarr", "out_std.ome.zarr"]
+    for path in paths:
         written = open_image(path)
         assert (written.axes, written.shape) == ("TYX", (3, 17, 18))
         assert written.pixel_size["X"] == size
@@ -103,17 +104,10 @@ def test_a_volume_trains_resumes_and_is_restored(tmp_path: Path) -> None:
     train(whole, tmp_path / "stopped", quiet=True)
     assert smooth.model_file.read_bytes() == stopped.model_file.read_bytes()
     output, spread = restore_file(
-        sfumato.load(stopped.model_file),
-        Path(folders[0]) / "image0.tif",
-        tmp_path / "volume.tif",
-        num_samples=2,
-        num_steps=2,
-        picture=tmp_path / "volume.png",
+        stopped.model_file, Path(folders[0]) / "image0.tif", tmp_path / "volume.tif", Settings(2, 2)
     )
-    assert spread is not None
     assert open_image(output).shape == open_image(spread).shape == (16, 20, 24)
     assert open_image(output).axes == "ZYX"
-    assert (tmp_path / "volume.png").is_file()
 
 
 BAD = {

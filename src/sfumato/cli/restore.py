@@ -1,42 +1,130 @@
 """`sfumato restore`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.errors import RecipeError
+
+if TYPE_CHECKING:
+    from sfumato.restoration.engine import Engine
+    from sfumato.restoration.run import Progress
 
 __all__ = ["restore"]
 
 
 def restore(
     model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors.")],
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="Image to restore.")],
-    output: Annotated[Path, typer.Argument(help="Where the restored image goes; its suffix is the format.")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="Image to restore: a file, or a store's address.")],
+    output: Annotated[str, typer.Argument(help="Where the mean goes: .zarr, .tif, .png, .npy, .mrc.")],
     samples: Annotated[int, typer.Option(help="Draws; their mean is the result, their spread the uncertainty.")] = 16,
     steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    quantiles: Annotated[
+        list[float] | None, typer.Option("--quantile", help="Write this quantile too, such as 0.05; may be repeated.")
+    ] = None,
+    keep_samples: Annotated[bool, typer.Option(help="Write every draw too.")] = False,
     axes: Annotated[str | None, typer.Option(help="Axes of the input out of STCZYX, if it does not say.")] = None,
+    ome_zarr: Annotated[Literal["0.4", "0.5"], typer.Option(help="Version of OME-Zarr to write.")] = "0.5",
     picture: Annotated[Path | None, typer.Option(help="PNG to draw: measured, restored, uncertainty.")] = None,
+    preview: Annotated[Path | None, typer.Option(help="Restore the middle only, into this PNG; nothing else.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and do nothing.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Compare a restored store with its journal.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes to start on this machine.")] = None,
+    scheduler: Annotated[str | None, typer.Option(help="Running Dask scheduler, such as tls://node:8786.")] = None,
+    tls: Annotated[
+        tuple[Path, Path, Path] | None,
+        typer.Option(help="Authority, certificate and key (PEM) to join the scheduler with.", metavar="CA CERT KEY"),
+    ] = None,
+    shard: Annotated[str | None, typer.Option(help="i/n: the i-th of n jobs without a scheduler, from 0.")] = None,
+    chunk: Annotated[int | None, typer.Option(help="Side of a chunk, which one task restores.")] = None,
+    halo: Annotated[int | None, typer.Option(help="Pixels beyond a chunk that the networks see.")] = None,
+    tile: Annotated[int | None, typer.Option(help="Side of what the networks see at once.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples that go through the network together.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Of each worker; 1 with --workers.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Folder of what is done; beside the output by default.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
-    """Restore an image; writes its mean and, beside it, its standard deviation."""
+    """Restore an image of any size; killed, the same command goes on. Writes its mean and standard deviation."""
     with plain_errors():
-        from sfumato.model_file import load
-        from sfumato.progress import Bar
-        from sfumato.restoration.file import restore_file
+        from sfumato.restoration.planning import Settings, plan_restoration
+        from sfumato.restoration.run import run_restoration
+        from sfumato.restoration.run import verify as wrong_chunks
 
-        with Bar("restoring", 0) as bar:
-            mean, std = restore_file(
-                load(model, device=device),
-                source,
-                output,
-                axes=axes,
-                num_samples=samples,
-                num_steps=steps,
-                seed=seed,
-                picture=picture,
-                progress=lambda done, total: bar.show(done, "draws", total=total),
+        engine = _engine(workers, scheduler, tls, device)
+        settings = Settings(
+            num_samples=samples,
+            num_steps=steps,
+            seed=seed,
+            quantiles=tuple(quantiles or ()),
+            keep_samples=keep_samples,
+            axes=axes,
+            ome_zarr=ome_zarr,
+            chunk=chunk,
+            halo=halo,
+            tile=tile,
+            batch=batch,
+            threads=threads or (1 if workers else None),
+        )
+        planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
+        if dry_run:
+            from sfumato.restoration.forecast import forecast
+
+            for line in forecast(planned).lines():
+                typer.echo(line)
+            return
+        if preview is not None:
+            from sfumato.restoration.preview import draw_preview
+
+            typer.echo(f"preview: {draw_preview(planned, preview)}", err=True)
+            return
+        if verify:
+            if wrong := wrong_chunks(planned):
+                places = ", ".join(str(planned.job.plan.task(number).corner) for number in wrong[:20])
+                typer.echo(f"error: {len(wrong)} chunks are not what the journal says: {places}", err=True)
+                raise typer.Exit(1)
+            typer.echo(f"verified: {output}", err=True)
+            return
+        from sfumato.progress import Bar
+
+        with Bar("restoring", planned.job.plan.num_tasks) as bar:
+            files = run_restoration(
+                planned, engine=engine, shard=_shard(shard), progress=lambda now: bar.show(now.done, _pace(now))
             )
-        typer.echo(f"restored: {mean}, uncertainty: {std or 'none, since this model is a regression'}", err=True)
+        if not files:
+            typer.echo(f"restored: shard {shard}; other shards have chunks left", err=True)
+            return
+        if picture is not None:
+            from sfumato.restoration.preview import draw_result
+
+            draw_result(planned, picture)
+        spread = files[1] if len(files) > 1 else "none, since this model is a regression"
+        typer.echo(f"restored: {files[0]}, uncertainty: {spread}", err=True)
+
+
+def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, Path] | None, device: str) -> "Engine":
+    from sfumato.restoration.engine import Certificates, Dask, InProcess
+
+    if workers is not None and scheduler is not None:
+        raise RecipeError("--workers and --scheduler were both given; choose to start workers or to join others")
+    if workers is not None and workers < 1:
+        raise RecipeError(f"--workers is {workers}; give at least 1")
+    if workers is None and scheduler is None:
+        return InProcess(device)
+    return Dask(workers or 1, scheduler, Certificates(*tls) if tls else None, device)
+
+
+def _shard(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    first, _, last = text.partition("/")
+    if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
+        raise RecipeError(f"--shard is {text!r}; expected i/n with i from 0 to n - 1, such as 0/4")
+    return int(first), int(last)
+
+
+def _pace(now: "Progress") -> str:
+    speed = now.megapixels / now.seconds if now.seconds else 0.0
+    return f"chunks  {speed:.3g} megapixels/s and worker"

@@ -5,6 +5,8 @@ and a task is the same wherever it is done, so the engine has no say in the resu
 """
 
 import contextlib
+import itertools
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,16 +99,16 @@ class Dask:
         from distributed import as_completed
 
         waiting = iter(numbers)
+        name = f"restore-{uuid.uuid4().hex}"  # another client may do the same job on this cluster
 
         def submit(most: int) -> list[Any]:
-            chosen = [number for number, _ in zip(waiting, range(most), strict=False)]
             return [
-                client.submit(run_remotely, job, number, self.device, key=f"restore-{id(job)}-{number}", pure=False)
-                for number in chosen
+                client.submit(run_remotely, job, number, self.device, key=f"{name}-{number}", pure=False)
+                for number in itertools.islice(waiting, most)
             ]
 
         num_threads = sum(client.nthreads().values())
-        running = as_completed(submit(_AHEAD * max(1, num_threads)))
+        running = as_completed(submit(_AHEAD * max(1, num_threads)), loop=client.loop)
         for future in running:
             if future.status in ("cancelled", "lost"):
                 raise RunError(

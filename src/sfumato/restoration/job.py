@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from sfumato.data.ome_zarr_writer import Version
 from sfumato.restoration.plan import Plan
 
 __all__ = ["Job", "Output"]
@@ -44,6 +45,7 @@ class Job:
         tile: Side of the tiles that networks see, or None for a whole chunk.
         batch: Samples that go through the network together.
         threads: Of torch, per worker.
+        ome_zarr: Version of the stores.
     """
 
     model: str
@@ -60,6 +62,7 @@ class Job:
     tile: int | None
     batch: int
     threads: int
+    ome_zarr: Version
 
     def to_json(self) -> str:
         """As text, one field per line."""

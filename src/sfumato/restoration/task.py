@@ -66,12 +66,12 @@ def checksum_of(job: Job, number: int) -> int:
     """
     task = job.plan.task(number)
     corner, size = _with_channels(job, task.corner, 0), _with_channels(job, task.size, job.channels)
-    return _joined([_output(output.place).checksum(task.level, corner, size) for output in job.outputs])
+    return _joined([output.checksum(task.level, corner, size) for output in _outputs(job)])
 
 
-@functools.lru_cache(maxsize=64)
-def _output(place: str) -> OutputImage:
-    return OutputImage.open(place)
+@functools.lru_cache(maxsize=2)
+def _outputs(job: Job) -> list[OutputImage]:
+    return [OutputImage.open(output.place) for output in job.outputs]
 
 
 @functools.lru_cache(maxsize=2)
@@ -91,7 +91,7 @@ class _Opened:
             )
         self.frames = FrameReader(open_image(job.source, axes=job.source_axes), self.model.info.recipe.model.ndim)
         self.ranges: dict[int, NDArray[np.float64]] = {}
-        self.outputs = [_output(output.place) for output in job.outputs]
+        self.outputs = _outputs(job)
 
     def restore(self, task: Task) -> tuple[int, int]:
         """Write the chunks of a task; its checksum, and how many samples went through the network together."""
@@ -123,7 +123,7 @@ class _Opened:
         corner = task.seen_corner[-ndim:]
         measured = self.frames.read(frame, corner, task.seen_size[-ndim:])
         condition, _ = normalised(measured, model, self._range(frame))
-        inner = (..., *task.inner[-ndim:])
+        inner: tuple[Any, ...] = (..., *task.inner[-ndim:])
         target = model.info.target
         if isinstance(model.model, Regression):
             yield target.invert(regress(condition, model, tile=job.tile)[inner], axis=0).numpy()

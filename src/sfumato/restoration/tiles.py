@@ -9,7 +9,7 @@ Samples of neighbouring tiles therefore cannot contradict each other, and no sam
 import copy
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from sfumato.model import CVDM
 
-__all__ = ["TiledNetwork", "spans", "tiled"]
+__all__ = ["TiledNetwork", "number_of_tiles", "spans", "tiled"]
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -41,7 +41,7 @@ def spans(length: int, tile: int, halo: int, blend: int) -> list[Span]:
         >>> [(span.start, span.stop) for span in spans(100, tile=32, halo=16, blend=8)]
         [(0, 48), (16, 80), (48, 100)]
     """
-    number = max(1, round(length / tile))
+    number = number_of_tiles([length], tile)
     borders = [0, *(tile * i for i in range(1, number)), length]
     result = []
     for first, last in itertools.pairwise(borders):
@@ -53,6 +53,11 @@ def spans(length: int, tile: int, halo: int, blend: int) -> list[Span]:
         weights = rising - falling
         result.append(Span(start, stop, weights))
     return result
+
+
+def number_of_tiles(spatial: Sequence[int], tile: int) -> int:
+    """Tiles of an image; the last along an axis may be up to half as long again."""
+    return math.prod(max(1, round(length / tile)) for length in spatial)
 
 
 def _rise(x: Tensor) -> Tensor:

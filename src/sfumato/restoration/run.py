@@ -1,75 +1,28 @@
-"""Restoring an image file of any size: planned, journalled, and gone on with when the same call is made again.
-
-Chunks go into OME-Zarr stores. Where the output is another format, they stand in a folder beside it until all are
-there, and are then copied into the file. The folder ``<output>.journal`` holds the job and what is done of it.
-"""
+"""Doing what is missing of a planned restoration, by whatever engine, with every finished chunk in the journal."""
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from sfumato import __version__
 from sfumato.baselines import Regression
 from sfumato.data.convert import copy_image
-from sfumato.data.frames import FrameReader
-from sfumato.data.io import open_image
-from sfumato.data.ome_zarr_writer import Version
 from sfumato.data.output import OutputImage
-from sfumato.data.pyramid import plan_levels
 from sfumato.durable import replace_text
 from sfumato.errors import ImageError, RunError
-from sfumato.model_file import LoadedModel, load
 from sfumato.restoration.engine import Engine, InProcess
-from sfumato.restoration.job import Job, Output
+from sfumato.restoration.job import Output
 from sfumato.restoration.journal import Journal
-from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.plan import Plan
+from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.task import Outcome, checksum_of
 
-__all__ = ["Progress", "Restoration", "Settings", "plan_restoration", "restore_file", "verify"]
+__all__ = ["Progress", "restore_file", "run_restoration", "verify"]
 
-_COARSEST = 512
-"""The pyramid ends with a level whose sides are no longer."""
-_FORMATS = (".zarr", ".tif", ".tiff", ".png", ".npy", ".mrc")
 _MOST_LISTED = 20
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How to restore; what is None is chosen by the model and the image.
-
-    Attributes:
-        num_samples: Draws per frame.
-        num_steps: Network calls per draw.
-        seed: The same seed gives the same draws.
-        quantiles: Levels between 0 and 1 whose images are written too.
-        keep_samples: Write every draw.
-        axes: Of the source, where it does not say.
-        ome_zarr: Version of OME-Zarr that is written.
-        chunk: Side of a chunk in pixels.
-        halo: Pixels beyond it that the networks see.
-        tile: Side of a tile.
-        batch: Samples that go through the network together.
-        threads: Of torch, per worker.
-    """
-
-    num_samples: int = 16
-    num_steps: int | None = None
-    seed: int = 0
-    quantiles: tuple[float, ...] = ()
-    keep_samples: bool = False
-    axes: str | None = None
-    ome_zarr: Version = "0.5"
-    chunk: int | None = None
-    halo: int | None = None
-    tile: int | None = None
-    batch: int | None = None
-    threads: int | None = None
 
 
 class Progress(NamedTuple):
@@ -84,113 +37,34 @@ class Progress(NamedTuple):
     """That its tasks took, summed over workers."""
 
 
-@dataclass(frozen=True)
-class Restoration:
-    """A planned restoration.
-
-    Attributes:
-        job: What workers are told.
-        journal: Folder of the job and its journal.
-        files: Where each output will be; the job's own places if they are stores.
-        model: The loaded model.
-        frames: What was measured.
-    """
-
-    job: Job
-    journal: Path
-    files: tuple[str, ...]
-    model: LoadedModel
-    frames: FrameReader
-
-    @property
-    def is_store(self) -> bool:
-        """Whether the outputs are the stores themselves."""
-        return self.files == tuple(output.place for output in self.job.outputs)
-
-
-def plan_restoration(
-    model: str | Path,
-    source: str | Path,
-    output: str | Path,
-    settings: Settings = Settings(),  # noqa: B008, it is frozen
-    *,
-    device: str = "cpu",
-    journal: str | Path | None = None,
-) -> Restoration:
-    """Decide all that must be decided before a pixel is read.
+def restore_file(
+    model: str | Path, source: str | Path, output: str | Path, settings: Settings | None = None
+) -> list[str]:
+    """Restore an image file of any size in this process; the same call goes on with what was begun.
 
     Args:
         model: Path of a model file.
         source: Anything that :func:`~sfumato.data.io.open_image` reads.
-        output: Where the mean goes, a path or the address of a store; its suffix is the format. The others stand beside
-            it, with ``_std``, ``_q05`` or ``_sample003`` in their names.
+        output: Where the mean goes; see :func:`~sfumato.restoration.planning.plan_restoration`.
         settings: How to restore.
-        device: Where the model should be.
-        journal: Folder of the journal; beside the output if not given, or in this folder if that is an address.
 
-    Raises:
-        ImageError: If model, source and output do not fit each other.
+    Returns:
+        The files, that of the mean first.
+
+    Example:
+        >>> restore_file("run/model.safetensors", "cells.tif", "restored.zarr")  # doctest: +SKIP
+        ['restored.zarr', 'restored_std.zarr']
     """
-    place = str(output)
-    suffix = Path(place.rstrip("/")).suffix.lower()
-    if suffix not in _FORMATS or ("://" in place and suffix != ".zarr"):
-        raise ImageError(f"the output is {place}; expected {', '.join(_FORMATS)}, and at an address .zarr; rename it")
-    loaded = load(model, device=device)
-    frames = FrameReader(open_image(source, axes=settings.axes), loaded.info.recipe.model.ndim)
-    _check(loaded, frames, settings)
-    layout = choose_layout(
-        loaded,
-        frames.spatial,
-        settings.num_samples,
-        chunk=settings.chunk,
-        halo=settings.halo,
-        tile=settings.tile,
-        batch=settings.batch,
-    )
-    axes = "".join(axis for axis in "TSZYX" if axis in (*frames.frame_axes, *frames.axes))
-    lengths = dict(zip(frames.image.axes, frames.image.shape, strict=True)) | dict(
-        zip(frames.axes, frames.spatial, strict=True)
-    )
-    shape = tuple(lengths[axis] for axis in axes)
-    sides = dict(zip(frames.axes, layout.chunk, strict=True))
-    plan = Plan(
-        levels=_levels(shape, axes, frames, is_store=suffix == ".zarr"),
-        chunk=tuple(sides.get(axis, 1) for axis in axes),
-        halo=tuple(layout.halo if axis in sides else 0 for axis in axes),
-    )
-    folder = Path(journal) if journal is not None else Path(f"{_local(place)}.journal")
-    names = _names(loaded, settings)
-    files = tuple(_beside(place, name) for _, name in names)
-    places = files if suffix == ".zarr" else tuple(str(folder / "parts" / f"{name or 'mean'}.zarr") for _, name in names)
-    channels = loaded.info.target_channels
-    job = Job(
-        model=str(Path(model).resolve()),
-        model_sha256=loaded.sha256,
-        source=_absolute(str(source)),
-        source_axes=settings.axes,
-        axes=axes,
-        channels=channels if channels > 1 else 0,
-        outputs=tuple(what._replace(place=_absolute(at)) for (what, _), at in zip(names, places, strict=True)),
-        num_samples=settings.num_samples,
-        num_steps=settings.num_steps or loaded.info.recipe.sample.steps,
-        seed=settings.seed,
-        plan=plan,
-        tile=layout.tile,
-        batch=layout.batch,
-        threads=settings.threads or torch.get_num_threads(),
-    )
-    files = tuple(_absolute(file) for file in files)
-    return Restoration(job, folder, files, loaded, frames)
+    return run_restoration(plan_restoration(model, source, output, settings or Settings()))
 
 
-def restore_file(
+def run_restoration(
     restoration: Restoration,
     *,
     engine: Engine | None = None,
     shard: tuple[int, int] | None = None,
-    ome_zarr: Version = "0.5",
     progress: Callable[[Progress], None] | None = None,
-) -> list[Path | str]:
+) -> list[str]:
     """Do what is missing of a restoration.
 
     Args:
@@ -198,7 +72,6 @@ def restore_file(
         engine: Who does the tasks; this process if not given.
         shard: (i, n): only every n-th task, from the i-th on, counted from 0. The shard that finds all others done
             builds the pyramid or the file.
-        ome_zarr: Version of the stores.
         progress: Called after every task.
 
     Returns:
@@ -214,7 +87,7 @@ def restore_file(
     journal = Journal(folder, job.plan.num_tasks)
     name = "main" if shard is None else f"shard-{shard[0]}-of-{shard[1]}"
     with journal.writer(name) as writer:
-        _create_outputs(restoration, ome_zarr)
+        _create_outputs(restoration)
         counted = _Counter(job.plan, progress, int(journal.done().sum()))
         for level, stage in enumerate(job.plan.stages):
             missing = [int(n) for n in np.flatnonzero(~journal.done()[stage.start : stage.stop]) + stage.start]
@@ -260,61 +133,6 @@ def verify(restoration: Restoration) -> list[int]:
     return wrong
 
 
-def _check(model: LoadedModel, frames: FrameReader, settings: Settings) -> None:
-    """What would fail in every task is better said at once."""
-    channels = model.info.condition_channels
-    if frames.channels != channels:
-        raise ImageError(
-            f"{frames.image.name} has {frames.channels} channels (axes {frames.image.axes}); this model takes {channels}; "
-            "choose channels, or state the axes"
-        )
-    if settings.num_samples < 2 and not isinstance(model.model, Regression):
-        raise ImageError(f"{settings.num_samples} samples were asked for; a standard deviation needs at least 2")
-    if not all(0 < level < 1 for level in settings.quantiles):
-        raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
-
-
-def _levels(shape: Sequence[int], axes: str, frames: FrameReader, *, is_store: bool) -> tuple[tuple[int, ...], ...]:
-    number, longest = 1, max(length for axis, length in zip(axes, shape, strict=True) if axis in "YX")
-    while is_store and longest > _COARSEST:
-        number, longest = number + 1, -(-longest // 2)
-    return tuple(level.shape for level in plan_levels(shape, axes, _sizes(frames, axes), num_levels=number))
-
-
-def _sizes(frames: FrameReader, axes: str) -> dict[str, Any]:
-    return {axis: size for axis, size in frames.image.pixel_size.items() if axis in axes}
-
-
-def _names(model: LoadedModel, settings: Settings) -> list[tuple[Output, str]]:
-    """What is written, each with what its name gets."""
-    if isinstance(model.model, Regression):
-        return [(Output("mean", ""), "")]
-    quantiles = [(Output("quantile", "", level=q), f"q{100 * q:04.1f}".replace(".0", "")) for q in settings.quantiles]
-    number = settings.num_samples if settings.keep_samples else 0
-    samples = [(Output("sample", "", number=i), f"sample{i:03}") for i in range(number)]
-    return [(Output("mean", ""), ""), (Output("std", ""), "std"), *quantiles, *samples]
-
-
-def _beside(place: str, name: str) -> str:
-    """`cells.ome.tif` to `cells_std.ome.tif`; a PNG could not hold a standard deviation, so it becomes a TIFF."""
-    if not name:
-        return place
-    folder, slash, last = place.rstrip("/").rpartition("/")
-    stem, dot, suffixes = last.partition(".")
-    if suffixes.lower().endswith("png") and name == "std":
-        suffixes = "tif"
-    return f"{folder}{slash}{stem}_{name}{dot}{suffixes}"
-
-
-def _local(place: str) -> str:
-    return place.rstrip("/").rpartition("/")[2] if "://" in place else place.rstrip("/")
-
-
-def _absolute(place: str) -> str:
-    """Workers may have another current folder."""
-    return place if "://" in place else str(Path(place).resolve())
-
-
 def _keep_job(restoration: Restoration) -> None:
     """Write the job, or make sure that the one that is there is the same."""
     path = restoration.journal / "job.json"
@@ -338,24 +156,26 @@ def _keep_job(restoration: Restoration) -> None:
     replace_text(path, restoration.job.to_json(), untouched="Nothing else was changed")
 
 
-def _create_outputs(restoration: Restoration, version: Version) -> None:
-    job, frames = restoration.job, restoration.frames
+def _create_outputs(restoration: Restoration) -> None:
+    job = restoration.job
     before = sum(axis in "TS" for axis in job.axes)
     axes = f"{job.axes[:before]}C{job.axes[before:]}" if job.channels else job.axes
 
     def full(numbers: Sequence[int]) -> tuple[int, ...]:
         return (*numbers[:before], job.channels, *numbers[before:]) if job.channels else tuple(numbers)
 
+    if not restoration.is_store:
+        (restoration.journal / "parts").mkdir(exist_ok=True)
     for output in job.outputs:
         OutputImage.create(
             output.place,
             shape=full(job.plan.levels[0]),
             dtype=np.float32,
             axes=axes,
-            pixel_size=_sizes(frames, axes),
+            pixel_size=restoration.pixel_size,
             chunks=full(job.plan.chunk),
             num_levels=len(job.plan.levels),
-            version=version,
+            version=job.ome_zarr,
             metadata=_provenance(restoration, output),
         )
 

@@ -1,0 +1,95 @@
+"""What a restoration will take, before it is begun: counted from the plan, and timed on one network call."""
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+
+from sfumato.noise import NoiseField
+from sfumato.restoration.array import draw_blocks
+from sfumato.restoration.planning import Restoration
+from sfumato.restoration.tiles import number_of_tiles
+
+__all__ = ["Forecast", "forecast"]
+
+_WORKERS = (1, 8, 64)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Costs of a restoration.
+
+    Attributes:
+        chunks: Tasks that restore.
+        tiles: Times that the networks see part of a chunk, over all chunks, for one sample and step.
+        calls: Passes through the denoising network.
+        bytes_of_samples: Of the draws of one chunk, which a worker holds, about.
+        bytes_of_output: Of all that is written, before it is compressed.
+        seconds: Of all restoring, on one worker.
+    """
+
+    chunks: int
+    tiles: int
+    calls: int
+    bytes_of_samples: int
+    bytes_of_output: int
+    seconds: float
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        hours = ", ".join(f"{self.seconds / 3600 / workers:.3g} h on {workers}" for workers in _WORKERS)
+        return [
+            f"chunks: {self.chunks}",
+            f"tiles: {self.tiles}",
+            f"network calls: {self.calls}",
+            f"memory of a worker: about {self.bytes_of_samples / 2**20:.0f} MB for samples, besides the network's",
+            f"output: {self.bytes_of_output / 2**30:.3g} GB before compression",
+            f"workers: {hours}",
+        ]
+
+
+def forecast(restoration: Restoration) -> Forecast:
+    """Count, and time one step of one batch of the largest chunk's share of samples."""
+    job, model = restoration.job, restoration.model
+    ndim = len(restoration.frames.axes)
+    stage = job.plan.stages[0]
+    first = job.plan.task(0)
+    seen = first.seen_size[-ndim:]
+    # Chunks differ at the image's borders only, so their pixels with halos tell how they compare in cost.
+    pixels_seen = _pixels_seen(restoration)
+    condition = torch.zeros(1, model.info.condition_channels, *seen, device=next(model.model.parameters()).device)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(job.threads)
+    try:
+        steps = 2
+        for _ in range(2):  # the first pass warms up
+            started = time.monotonic()
+            for _ in draw_blocks(
+                condition, model, num_samples=job.batch, batch=job.batch, num_steps=steps, noise=NoiseField(0),
+                tile=job.tile,
+            ):  # fmt: skip
+                pass
+            seconds = time.monotonic() - started
+    finally:
+        torch.set_num_threads(threads)
+    of_pixel = seconds / (steps * job.batch * math.prod(seen))
+    tiles = 1 if job.tile is None else number_of_tiles(seen, job.tile)
+    return Forecast(
+        chunks=len(stage),
+        tiles=tiles * len(stage),
+        calls=tiles * len(stage) * job.num_steps * -(-job.num_samples // job.batch),
+        bytes_of_samples=4 * (2 * job.num_samples + 6 * job.batch) * math.prod(seen) * max(1, job.channels),
+        bytes_of_output=4 * len(job.outputs) * max(1, job.channels) * math.prod(job.plan.levels[0]),
+        seconds=of_pixel * pixels_seen * job.num_samples * job.num_steps,
+    )
+
+
+def _pixels_seen(restoration: Restoration) -> int:
+    """Pixels of all chunks with their halos: a product over axes of sums along each."""
+    plan = restoration.job.plan
+    sums = []
+    for whole, chunk, halo in zip(plan.levels[0], plan.chunk, plan.halo, strict=True):
+        starts = range(0, whole, chunk)
+        sums.append(sum(min(whole, start + chunk + halo) - max(0, start - halo) for start in starts))
+    return math.prod(sums)

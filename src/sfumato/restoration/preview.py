@@ -1,0 +1,57 @@
+"""A look at a restoration in seconds: the middle of the first frame, as a picture."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.io import open_image
+from sfumato.panels import draw_panel
+from sfumato.restoration.array import restore
+from sfumato.restoration.planning import Restoration
+
+__all__ = ["draw_preview", "draw_result"]
+
+_SIDE = 256
+_DEPTH = 32
+
+
+def draw_preview(restoration: Restoration, path: Path) -> Path:
+    """Restore the middle of the middle frame and draw what was measured, the mean and the uncertainty."""
+    frames, job = restoration.frames, restoration.job
+    corner, size = _middle(frames.spatial)
+    measured = frames.read(frames.num_frames // 2, corner, size)
+    restored = restore(measured, restoration.model, num_samples=job.num_samples, num_steps=job.num_steps, seed=job.seed)
+    draw_panel(path, _flat(measured), _flat(restored.mean), None if restored.std is None else _flat(restored.std))
+    return path
+
+
+def draw_result(restoration: Restoration, path: Path) -> Path:
+    """Draw the middle of the middle frame of what a finished restoration wrote."""
+    frames = restoration.frames
+    corner, size = _middle(frames.spatial)
+    frame = frames.num_frames // 2
+    shown = [frames.read(frame, corner, size)]
+    places = dict(zip(frames.frame_axes, np.unravel_index(frame, frames.frame_shape), strict=True))
+    for file in restoration.files[:2]:
+        image = open_image(file)
+        region: dict[str, slice | int] = {axis: int(at) for axis, at in places.items() if axis in image.axes}
+        region |= {axis: slice(c, c + s) for axis, c, s in zip(frames.axes, corner, size, strict=True)}
+        pixels = image.read(region)
+        shown.append(pixels if pixels.ndim > len(frames.axes) else pixels[None])
+    draw_panel(path, _flat(shown[0]), _flat(shown[1]), _flat(shown[2]) if len(shown) > 2 else None)
+    return path
+
+
+def _middle(spatial: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    """Corner and size of a region that a laptop restores in seconds."""
+    longest = [_DEPTH, _SIDE // 2, _SIDE // 2] if len(spatial) == 3 else [_SIDE, _SIDE]
+    size = [min(side, most) for side, most in zip(spatial, longest, strict=True)]
+    return [(side - length) // 2 for side, length in zip(spatial, size, strict=True)], size
+
+
+def _flat(image: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    """First channel and middle plane, shape (1, H, W)."""
+    first = image[0]
+    return np.asarray(first[len(first) // 2] if first.ndim == 3 else first, np.float32)[None]

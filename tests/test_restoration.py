@@ -1,0 +1,388 @@
+"""Restoring by chunks: neither layout nor workers nor kills change the result, and the journal says what is true."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from networks import seeded
+from sfumato.assembly import build_model
+from sfumato.data.image import PixelSize
+from sfumato.data.io import open_image, write_image
+from sfumato.data.normalize import Normalization
+from sfumato.errors import ImageError, ModelFileError, RunError
+from sfumato.model_file import ModelInfo, load, save_model
+from sfumato.recipe import parse
+from sfumato.restoration.array import draw_blocks, restore
+from sfumato.restoration.engine import Dask
+from sfumato.restoration.journal import Journal
+from sfumato.restoration.plan import Plan
+from sfumato.restoration.planning import Restoration, Settings, plan_restoration
+from sfumato.restoration.run import run_restoration, verify
+
+SMALL = Settings(num_samples=2, num_steps=3, chunk=32, halo=32, batch=2, threads=1)
+"""Chunks of 32 pixels, seen with a halo that one call of the network below does not look beyond."""
+
+
+def write_model(path: Path, *, channels: int = 1, norm: str = "channel", ndim: int = 2) -> Path:
+    """Random weights: what is tested is where pixels come from, not how good they are."""
+    text = f"model: {{base: 4, rate_base: 2, num_scales: 3, norm: {norm}, ndim: {ndim}}}\n"
+    recipe = parse(text, source="test")
+    model = seeded(lambda: build_model(recipe.model, channels, 1))
+    condition, target = (Normalization(offset=(10.0,) * n, scale=(3.0,) * n) for n in (channels, 1))
+    save_model(path, model.state_dict(), ModelInfo(recipe, channels, 1, condition, target, {}, {}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("source") / "in.tif"
+    size = PixelSize(0.1, "micrometer")
+    write_image(path, noise(100, 75), axes="YX", pixel_size={"Y": size, "X": size})
+    return path
+
+
+def noise(*shape: int) -> NDArray[np.float32]:
+    return (10 + 3 * np.random.default_rng(0).standard_normal(shape)).astype(np.float32)
+
+
+def read(restoration: Restoration, number: int = 0) -> NDArray[np.float32]:
+    return np.asarray(open_image(restoration.files[number]).read({}))
+
+
+def stored(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(0, 5)), min_size=1, max_size=3),
+    st.integers(1, 3),
+)
+def test_the_tasks_of_a_plan_cover_every_level_once(axes: list[tuple[int, int, int]], num_levels: int) -> None:
+    whole, chunk, halo = zip(*axes, strict=True)
+    levels = tuple(tuple(-(-side // 2**level) for side in whole) for level in range(num_levels))
+    plan = Plan(levels, chunk, halo)
+    written = [np.zeros(level, int) for level in levels]
+    for number in range(plan.num_tasks):
+        task = plan.task(number)
+        assert number in plan.stages[task.level]
+        place = tuple(slice(c, c + s) for c, s in zip(task.corner, task.size, strict=True))
+        seen = tuple(slice(c, c + s) for c, s in zip(task.seen_corner, task.seen_size, strict=True))
+        written[task.level][place] += 1
+        grid = np.arange(written[task.level].size).reshape(written[task.level].shape)
+        np.testing.assert_array_equal(grid[seen][task.inner], grid[place])
+    assert all((count == 1).all() for count in written)
+    with pytest.raises(IndexError):
+        plan.task(plan.num_tasks)
+
+
+def test_a_plan_and_journal_of_a_million_tasks_are_cheap(tmp_path: Path) -> None:
+    plan = Plan(levels=((1_000_000, 1000, 1000),), chunk=(1, 1000, 1000), halo=(0, 0, 0))
+    journal = Journal(tmp_path, plan.num_tasks)
+    started = time.monotonic()
+    with journal.writer() as writer:
+        writer.record(999_999, 7)
+    assert plan.task(999_999).corner == (999_999, 0, 0)
+    assert journal.done().sum() == 1
+    assert time.monotonic() - started < 1
+
+
+def test_whole_images_and_chunks_give_the_same_samples(model: Path, source: Path, tmp_path: Path) -> None:
+    """Reach of the network: 26 pixels. Three steps reach further than the halo, but what comes from there is faint."""
+    whole = restore(open_image(source).read({}), load(model), num_samples=2, num_steps=3)
+    for name, chosen in {"a": SMALL, "b": Settings(2, 3, chunk=64, halo=32, tile=16, batch=1, threads=1)}.items():
+        planned = plan_restoration(model, source, tmp_path / f"{name}.zarr", chosen)
+        run_restoration(planned)
+        spread = whole.mean.max() - whole.mean.min()
+        assert np.abs(read(planned) - whole.mean).max() < 1e-3 * spread
+        assert whole.std is not None
+        assert np.abs(read(planned, 1) - whole.std).max() < 2e-3 * spread
+
+
+def test_shards_and_workers_write_the_same_bytes_as_one_process(model: Path, source: Path, tmp_path: Path) -> None:
+    alone = plan_restoration(model, source, tmp_path / "alone.zarr", SMALL)
+    run_restoration(alone)
+    shards = plan_restoration(model, source, tmp_path / "shards.zarr", SMALL)
+    for i in (2, 0, 3):
+        assert run_restoration(shards, shard=(i, 4)) == []
+    assert run_restoration(shards, shard=(1, 4)) == list(shards.files)
+    workers = plan_restoration(model, source, tmp_path / "workers.zarr", SMALL)
+    run_restoration(workers, engine=Dask(workers=2))
+    for number in range(2):
+        reference = stored(Path(alone.files[number]))
+        assert len(reference) > 12
+        for other in (shards, workers):
+            found = stored(Path(other.files[number]))
+            assert {k: v for k, v in found.items() if k != "zarr.json"} == {
+                k: v for k, v in reference.items() if k != "zarr.json"
+            }  # the group says the image's name
+    assert verify(workers) == []
+
+
+def test_every_output_is_what_its_name_says(model: Path, source: Path, tmp_path: Path) -> None:
+    chosen = Settings(4, 2, quantiles=(0.25,), keep_samples=True, threads=1)
+    planned = plan_restoration(model, source, tmp_path / "out.ome.tif", chosen)
+    files = run_restoration(planned)
+    names = ["out.ome.tif", "out_std.ome.tif", "out_q25.ome.tif", *(f"out_sample{i:03}.ome.tif" for i in range(4))]
+    assert [Path(file).name for file in files] == names
+    mean, std, quantile, *samples = (open_image(file).read({}) for file in files)
+    np.testing.assert_allclose(mean, np.mean(samples, 0), rtol=1e-5)
+    np.testing.assert_allclose(std, np.std(samples, 0, ddof=1), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(quantile, np.sort(samples, 0)[:2].mean(0) * 0 + _quarter(samples), rtol=1e-5)
+    image = open_image(files[0])
+    assert image.pixel_size["Y"].to("micrometer") == pytest.approx(0.1)
+    assert image.metadata["model_sha256"] == load(model).sha256
+    assert not planned.journal.exists()
+
+
+def _quarter(samples: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Position q (N + 1) = 1.25 among four sorted samples."""
+    ordered = np.sort(samples, 0)
+    return np.asarray(ordered[0] + 0.25 * (ordered[1] - ordered[0]))
+
+
+def test_channels_frames_and_volumes_find_their_places(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "two.safetensors", channels=2)
+    pixels = noise(3, 2, 2, 40, 36)  # T Z C Y X, which is not the output's order
+    write_image(tmp_path / "in.npy", pixels, axes="TZCYX")
+    planned = plan_restoration(
+        model, tmp_path / "in.npy", tmp_path / "out.zarr", Settings(2, 2, axes="TZCYX", threads=1)
+    )
+    run_restoration(planned)
+    assert open_image(planned.files[0]).axes == "TZYX"
+    for t, z in ((0, 1), (2, 0)):
+        alone = restore(pixels[t, z], load(model), num_samples=2, num_steps=2, image=2 * t + z)
+        np.testing.assert_allclose(read(planned)[t, z], alone.mean[0], rtol=1e-5)
+
+
+def test_the_pyramid_halves_what_was_restored(model: Path, tmp_path: Path) -> None:
+    write_image(tmp_path / "in.tif", noise(600, 520), axes="YX")
+    chosen = Settings(2, 1, chunk=512, halo=32, threads=1)
+    planned = plan_restoration(model, tmp_path / "in.tif", tmp_path / "out.zarr", chosen)
+    run_restoration(planned)
+    import zarr
+
+    group = zarr.open_group(planned.files[0], mode="r")
+    fine, coarse = (np.asarray(group[name]) for name in "01")
+    assert coarse.shape == (300, 260)
+    np.testing.assert_allclose(coarse, fine.reshape(300, 2, 260, 2).mean((1, 3)), rtol=1e-5)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from sfumato.restoration.planning import plan_restoration
+from sfumato.restoration.run import run_restoration
+from test_restoration import SMALL
+run_restoration(plan_restoration(*map(Path, sys.argv[1:4]), SMALL))
+"""
+
+
+def test_a_killed_restoration_goes_on_to_the_same_bytes(model: Path, source: Path, tmp_path: Path) -> None:
+    smooth = plan_restoration(model, source, tmp_path / "smooth" / "out.zarr", SMALL)
+    Path(smooth.files[0]).parent.mkdir()
+    run_restoration(smooth)
+    place = tmp_path / "killed" / "out.zarr"
+    place.parent.mkdir()
+    random, kills = np.random.default_rng(0), 0
+    command = [sys.executable, "-c", KILLED, str(model), str(source), str(place)]
+    paths = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    for _ in range(40):
+        with (tmp_path / "stderr.txt").open("w") as complaints:
+            process = subprocess.Popen(command, env=environment, stderr=complaints)
+        journal = place.with_name("out.zarr.journal")
+        deadline, before = time.monotonic() + 60, _records(journal)
+        while process.poll() is None and _records(journal) < before + 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(float(random.random()) * 0.02)
+        if process.poll() is not None:
+            assert process.returncode == 0, (tmp_path / "stderr.txt").read_text()
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+        recorded = [number for number, _ in Journal(journal, smooth.job.plan.num_tasks).checksums()]
+        planned = plan_restoration(model, source, place, SMALL)
+        assert verify(planned) == []  # nothing is recorded that is not there
+        assert len(recorded) >= before
+    else:
+        pytest.fail("it did not end")
+    assert kills >= 3
+    for number in range(2):
+        found = stored(place.with_name(Path(smooth.files[number]).name))
+        unfinished = [name for name in found if name.endswith(".unfinished")]
+        assert {k: v for k, v in found.items() if k not in unfinished} == stored(Path(smooth.files[number]))
+
+
+def _records(journal: Path) -> int:
+    return sum(path.stat().st_size // 16 for path in journal.glob("*.records")) if journal.exists() else 0
+
+
+def test_a_record_that_was_cut_short_is_no_record(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, 10)
+    with journal.writer() as writer:
+        writer.record(3, 1)
+        writer.record(4, 2)
+    path = tmp_path / "main.records"
+    whole = path.read_bytes()
+    for length in range(17, 32):
+        path.write_bytes(whole[:length])
+        assert np.flatnonzero(journal.done()).tolist() == [3]
+    with journal.writer() as writer:
+        writer.record(5, 9)
+    assert list(journal.checksums()) == [(3, 1), (5, 9)]
+    path.write_bytes(bytes(16) + whole)
+    with pytest.raises(RunError, match="damaged at record 0"):
+        journal.done()
+
+
+def test_two_processes_cannot_write_one_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, 10)
+    with journal.writer(), pytest.raises(RunError, match="in use by another process"), journal.writer():
+        pass
+
+
+def test_verify_finds_a_changed_chunk(model: Path, source: Path, tmp_path: Path) -> None:
+    planned = plan_restoration(model, source, tmp_path / "out.zarr", SMALL)
+    run_restoration(planned)
+    assert verify(planned) == []
+    chunk = Path(planned.files[0]) / "0" / "c" / "1" / "0"
+    chunk.write_bytes((chunk.parent / "1").read_bytes())
+    assert verify(planned) == [planned.job.plan.stages[0].start + 3]
+    chunk.unlink()
+    assert len(verify(planned)) == 1
+
+
+def test_nan_regions_fail_alone_and_are_listed(model: Path, tmp_path: Path) -> None:
+    pixels = noise(64, 64)
+    pixels[0, 0] = np.nan
+    write_image(tmp_path / "in.tif", pixels, axes="YX")
+    chosen = Settings(2, 2, chunk=32, halo=0, threads=1)
+    planned = plan_restoration(model, tmp_path / "in.tif", tmp_path / "out.zarr", chosen)
+    with pytest.raises(RunError, match=r"1 chunks could not be restored(.|\n)*chunk at \(0, 0\): .*NaN"):
+        run_restoration(planned)
+    assert Journal(planned.journal, planned.job.plan.num_tasks).done().sum() == 3
+    pixels[0, 0] = 0
+    write_image(tmp_path / "in.tif", pixels, axes="YX", overwrite=True)
+    assert run_restoration(planned)
+
+
+BAD: dict[str, tuple[dict[str, Any], dict[str, Any], type[Exception], str]] = {
+    "channels": ({"channels": 2}, {}, ImageError, "this model takes 2"),
+    "one sample": ({}, {"num_samples": 1}, ImageError, "at least 2"),
+    "quantile": ({}, {"quantiles": (1.5,)}, ImageError, "between 0 and 1"),
+    "chunk": ({}, {"chunk": 30}, ValueError, "multiple of 4"),
+    "volume": ({"ndim": 3}, {}, ValueError, "needs ZYX"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_does_not_fit_is_said_before_anything_is_written(case: str, source: Path, tmp_path: Path) -> None:
+    make, chosen, error, message = BAD[case]
+    path = write_model(tmp_path / "model.safetensors", **make)
+    with pytest.raises(error, match=message):
+        plan_restoration(path, source, tmp_path / "out.zarr", Settings(**chosen))
+    assert [p.name for p in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_outputs_are_never_overwritten(model: Path, source: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.zarr").mkdir()
+    (tmp_path / "out.zarr" / "mine.txt").write_text("keep")
+    with pytest.raises(ImageError, match="exists already"):
+        run_restoration(plan_restoration(model, source, tmp_path / "out.zarr", SMALL))
+    assert stored(tmp_path / "out.zarr") == {"mine.txt": b"keep"}
+    with pytest.raises(ImageError, match="rename it"):
+        plan_restoration(model, source, tmp_path / "out.jpeg", SMALL)
+
+
+def test_another_job_is_refused_with_what_differs(model: Path, source: Path, tmp_path: Path) -> None:
+    run_restoration(plan_restoration(model, source, tmp_path / "out.zarr", SMALL), shard=(0, 4))
+    other = Settings(2, 3, seed=5, chunk=32, halo=32, batch=2, threads=1)
+    with pytest.raises(RunError, match="seed is 5, was 0"):
+        run_restoration(plan_restoration(model, source, tmp_path / "out.zarr", other))
+
+
+def test_a_model_that_changed_is_refused(source: Path, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model.safetensors")
+    planned = plan_restoration(path, source, tmp_path / "out.zarr", SMALL)
+    write_model(path, norm="instance")
+    with pytest.raises(RunError, match="the job was planned with"):
+        run_restoration(planned)
+    assert issubclass(ModelFileError, ValueError)
+
+
+def test_out_of_memory_halves_the_batch_and_says_so(
+    model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The allocator's refusal is planted: to exhaust a machine's memory in a test would end other processes."""
+    from sfumato.restoration import task
+
+    real = draw_blocks
+
+    def refusing(*args: object, batch: int, **kwargs: object) -> object:
+        if batch > 1:
+            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")
+        return real(*args, batch=batch, **kwargs)  # type: ignore[arg-type]
+
+    smooth = plan_restoration(model, source, tmp_path / "smooth.zarr", SMALL)
+    run_restoration(smooth)
+    monkeypatch.setattr(task, "draw_blocks", refusing)
+    planned = plan_restoration(model, source, tmp_path / "out.zarr", SMALL)
+    run_restoration(planned)
+    np.testing.assert_allclose(read(planned), read(smooth), rtol=1e-4)
+    assert "1 at a time" in (planned.journal / "notes.txt").read_text()
+
+
+def test_a_cluster_of_our_own_listens_on_loopback_only() -> None:
+    engine = Dask(workers=1)
+    with engine._client() as client:
+        numbers = {os.getpid(), *client.run(os.getpid).values()}
+        assert len(numbers) == 2
+        listening = {address for number in numbers for address in _listening(number)}
+    assert listening
+    assert {address.split(":")[0] for address in listening} == {"127.0.0.1"}
+
+
+def _listening(process: int) -> set[str]:
+    """Addresses of the TCP sockets that a process listens on, from the kernel's tables."""
+    inodes = set()
+    for link in Path(f"/proc/{process}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # of a file that was closed meanwhile
+            target = str(link.readlink())
+            if target.startswith("socket:["):
+                inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                address, port = fields[1].split(":")
+                quad = (
+                    ".".join(str(int(address[i : i + 2], 16)) for i in (6, 4, 2, 0)) if len(address) == 8 else address
+                )
+                found.add(f"{quad}:{int(port, 16)}")
+    return found
+
+
+def test_tasks_leave_torch_as_they_found_it(model: Path, source: Path, tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    run_restoration(plan_restoration(model, source, tmp_path / "out.zarr", SMALL))
+    assert torch.get_num_threads() == before
