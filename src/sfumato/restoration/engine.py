@@ -21,9 +21,9 @@ from sfumato.restoration.task import Outcome, run_task
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Certificates", "Dask", "Engine", "InProcess"]
+__all__ = ["IN_FLIGHT_PER_WORKER", "Certificates", "Dask", "Engine", "InProcess"]
 
-_AHEAD = 2
+IN_FLIGHT_PER_WORKER = 2
 """Tasks per worker that are sent ahead, so that none waits for the next."""
 
 _MOST_DEATHS = 100
@@ -108,7 +108,7 @@ class Dask:
             ]
 
         num_threads = sum(client.nthreads().values())
-        running = as_completed(submit(_AHEAD * max(1, num_threads)), loop=client.loop)
+        running = as_completed(submit(IN_FLIGHT_PER_WORKER * max(1, num_threads)), loop=client.loop)
         for future in running:
             if future.status in ("cancelled", "lost"):
                 raise RunError(

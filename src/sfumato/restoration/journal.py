@@ -7,7 +7,7 @@ its own, so no two append to one; together they are the journal. A record cut sh
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -75,12 +75,12 @@ class Writer:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
-    def record(self, task: int, checksum: int) -> None:
-        """Say that a task is done; on return that is durable."""
-        record = np.zeros(1, _RECORD)
-        record["task"], record["checksum"] = task, checksum
-        record["seal"] = _seals(record)
-        self._file.write(record.tobytes())
+    def record(self, task: int | Sequence[int], checksum: int | Sequence[int]) -> None:
+        """Say that a task, or several, are done; on return that is durable."""
+        records = np.zeros(np.size(task), _RECORD)
+        records["task"], records["checksum"] = task, checksum
+        records["seal"] = _seals(records)
+        self._file.write(records.tobytes())
         self._file.flush()
         os.fsync(self._file.fileno())
 

@@ -17,8 +17,8 @@ from sfumato.model_file import LoadedModel
 __all__ = ["Layout", "choose_layout", "reach", "stride"]
 
 _CHUNKS = {2: (1024, 1024), 3: (128, 256, 256)}
-_FAR = 128
-"""Halo of networks whose output depends on the whole image, and so on the chunk, whatever the halo."""
+_NEAR, _FAR = 64, 128
+"""Halo at least, and that of networks whose output depends on the whole image, and so on the chunk, whatever it is."""
 
 _MEMORY = 2**30
 _FLOATS_PER_FILTER = 10
@@ -54,6 +54,15 @@ def reach(model: CVDM) -> int | None:
     return max(known) if known and len(known) == len(reaches) else None
 
 
+def _halo(far: int | None, step: int, num_steps: int) -> int:
+    """All calls together look ``(num_steps + 1) * far`` pixels far: those of the sampler, and one of rates and means.
+
+    What comes from beyond one call's reach has hardly any weight: see benchmarks/restore_layout.py.
+    """
+    enough = _FAR if far is None else min(max(_NEAR, far), (num_steps + 1) * far)
+    return -(-enough // step) * step
+
+
 def _networks(model: CVDM) -> list[Any]:
     """Those of means, rates and noise: they are what knows its number of input channels, but for single layers."""
     single = (nn.modules.conv._ConvNd,)
@@ -64,6 +73,7 @@ def choose_layout(
     model: LoadedModel,
     spatial: Sequence[int],
     num_samples: int,
+    num_steps: int = 32,
     *,
     chunk: int | None = None,
     halo: int | None = None,
@@ -77,8 +87,10 @@ def choose_layout(
         model: From :func:`sfumato.load`.
         spatial: Size of the restored image.
         num_samples: Draws per image.
+        num_steps: Network calls per draw.
         chunk: Side of a chunk.
-        halo: Around a chunk; by default as far as one network call looks, at least 64.
+        halo: Around a chunk; by default as far as one network call looks and at least 64, but never further than all
+            calls of a draw together look.
         tile: Side of a tile's core.
         batch: Samples at once.
         memory: Bytes that a network call may take, about.
@@ -94,7 +106,7 @@ def choose_layout(
         raise RecipeError(f"the batch is {batch} samples; give at least 1")
     longest = (chunk,) * len(spatial) if chunk else _CHUNKS[len(spatial)]
     sizes = tuple(min(most, -(-side // step) * step) for most, side in zip(longest, spatial, strict=True))
-    around = halo if halo is not None else -(-max(64, far or _FAR) // step) * step
+    around = halo if halo is not None else _halo(far, step, num_steps)
     seen = math.prod(min(side, size + 2 * around) for side, size in zip(spatial, sizes, strict=True))
     pixels = max(1, memory // (4 * _FLOATS_PER_FILTER * model.info.recipe.model.base))
     if tile is None and far is not None and seen > pixels:

@@ -125,6 +125,7 @@ def plan_restoration(
         loaded,
         frames.spatial,
         settings.num_samples,
+        settings.num_steps or loaded.info.recipe.sample.steps,
         chunk=settings.chunk,
         halo=settings.halo,
         tile=settings.tile,

@@ -1,0 +1,197 @@
+"""Kill workers, scheduler and client of one restoration at random instants; the store must end as if nothing happened.
+
+    python benchmarks/restore_kills.py --kills 20 --check
+
+A real Dask cluster of processes on loopback: a scheduler, two workers and `sfumato restore --scheduler`. Whatever is
+killed is started again. At the end the stores are compared, byte by byte, with those of one process that nobody killed.
+"""
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bars import Bars
+from sfumato.assembly import build_model
+from sfumato.data.io import write_image
+from sfumato.data.normalize import Normalization
+from sfumato.model_file import ModelInfo, save_model
+from sfumato.recipe import parse
+from sfumato.restoration.engine import IN_FLIGHT_PER_WORKER
+from sfumato.restoration.journal import Journal
+from sfumato.restoration.planning import Settings, plan_restoration
+from sfumato.restoration.run import run_restoration, verify
+
+NUM_WORKERS = 2
+SIDE, CHUNK = 640, 32
+OPTIONS = ["--samples", "2", "--steps", "4", "--chunk", str(CHUNK), "--halo", "32", "--batch", "2", "--threads", "1"]
+COUNTING = '''
+from pathlib import Path
+from distributed.diagnostics.plugin import WorkerPlugin
+
+
+class Count(WorkerPlugin):
+    """Writes down every task that was done, whether or not anybody learnt of it."""
+
+    def transition(self, key, start, finish, **_):
+        if start == "executing" and finish == "memory":
+            with Path({path!r}).open("a") as file:
+                file.write(f"{{key}}\\n")
+
+
+async def dask_setup(worker):
+    await worker.plugin_add(Count(), name="count")
+'''
+
+
+def write_model(path: Path) -> Path:
+    import torch
+
+    recipe = parse("model: {base: 4, rate_base: 2, num_scales: 3}\n", source="benchmark")
+    torch.manual_seed(0)
+    model = build_model(recipe.model, 1, 1)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    plain = Normalization(offset=(10.0,), scale=(3.0,))
+    save_model(path, model.state_dict(), ModelInfo(recipe, 1, 1, plain, plain, {}, {}))
+    return path
+
+
+class Cluster:
+    """Processes by name, started again when they are gone."""
+
+    def __init__(self, folder: Path, command: list[str], port: int) -> None:
+        address = f"tcp://127.0.0.1:{port}"
+        (folder / "count.py").write_text(COUNTING.format(path=str(folder / "executed.txt")))
+        scheduler = ["dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+        worker = ["dask_worker", address, "--nworkers", "1", "--nthreads", "1", "--no-dashboard", "--no-nanny"]
+        worker += ["--preload", str(folder / "count.py"), "--local-directory", str(folder)]
+        self.commands = {"scheduler": [sys.executable, "-m", f"distributed.cli.{scheduler[0]}", *scheduler[1:]]}
+        for number in range(NUM_WORKERS):
+            self.commands[f"worker {number}"] = [sys.executable, "-m", f"distributed.cli.{worker[0]}", *worker[1:]]
+        self.commands["client"] = [*command, "--scheduler", address]
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.folder = folder
+
+    def start_missing(self) -> bool:
+        """Start what is not running; False once the client has ended well."""
+        for name, command in self.commands.items():
+            process = self.processes.get(name)
+            if process is not None and process.poll() is None:
+                continue
+            if name == "client" and process is not None and process.returncode == 0:
+                return False
+            with (self.folder / f"{name.replace(' ', '-')}.log").open("ab") as log:
+                environment = os.environ | {"OMP_NUM_THREADS": "1"}
+                self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        return True
+
+    def kill(self, name: str) -> None:
+        """End a process without a warning."""
+        self.processes[name].send_signal(signal.SIGKILL)
+        self.processes[name].wait()
+
+    def end(self) -> None:
+        """End all."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {name: content for name, content in found.items() if not name.endswith(".unfinished")}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
+    model = write_model(folder / "model.safetensors")
+    pixels = 10 + 3 * np.random.default_rng(0).standard_normal((SIDE, SIDE))
+    write_image(folder / "in.tif", pixels.astype(np.float32), axes="YX")
+    settings = Settings(num_samples=2, num_steps=4, chunk=CHUNK, halo=32, batch=2, threads=1)
+    for name in ("smooth", "killed"):
+        (folder / name).mkdir()
+    smooth, killed = (
+        plan_restoration(model, folder / "in.tif", folder / name / "out.zarr", settings)
+        for name in ("smooth", "killed")
+    )
+    run_restoration(smooth)
+    program = [sys.executable, "-m", "sfumato", "restore"]
+    cluster = Cluster(
+        folder,
+        [*program, str(model), str(folder / "in.tif"), str(folder / "killed" / "out.zarr"), *OPTIONS],
+        free_port(),
+    )
+    journal = Journal(killed.journal, killed.job.plan.num_tasks)
+    draw, done, unsafe = random.Random(seed), dict.fromkeys(["scheduler", "worker", "client"], 0), 0
+    total, wait_for = killed.job.plan.num_tasks, max(1, killed.job.plan.num_tasks // (kills + 4))
+    try:
+        while cluster.start_missing():
+            before, deadline = int(journal.done().sum()), time.monotonic() + 120
+            while cluster.processes["client"].poll() is None and journal.done().sum() < before + wait_for:
+                if time.monotonic() > deadline:
+                    sys.exit(f"nothing was done for two minutes; see the logs in {folder}")
+                cluster.start_missing()
+                time.sleep(0.02)
+            if sum(done.values()) < kills + 5 and cluster.processes["client"].poll() is None:
+                time.sleep(draw.random() * 0.2)
+                name = draw.choice([*cluster.commands])
+                cluster.kill(name)
+                done[name.split(" ")[0]] += 1
+                unsafe += len(verify(killed))
+                print(
+                    f"killed the {name} at {int(journal.done().sum())} of {total} chunks", file=sys.stderr, flush=True
+                )
+    finally:
+        cluster.end()
+    for name, number in done.items():
+        bars.report(f"kills of a {name}", number, low=1)
+    bars.report("kills", sum(done.values()), low=kills)
+    bars.report("chunks in the journal that are not on disk, after any kill", unsafe, high=0)
+    differing = 0
+    for one, other in zip(smooth.files, killed.files, strict=True):
+        left, right = files_of(Path(one)), files_of(Path(other))
+        differing += len(left.keys() ^ right.keys()) + sum(
+            left[key] != right[key] for key in left.keys() & right.keys()
+        )
+    bars.report("files that differ from those of the restoration nobody killed", differing, high=0)
+    recorded = sum(path.stat().st_size for path in killed.journal.glob("*.records")) // 16
+    bars.report("chunks recorded twice", recorded - total, low=0, high=0)
+    executed = len((folder / "executed.txt").read_text().splitlines())
+    most = sum(done.values()) * IN_FLIGHT_PER_WORKER * NUM_WORKERS
+    bars.report("chunks computed again", executed - total, high=most)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="a folder to work in, which is left with its logs")
+    parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
+    arguments = parser.parse_args()
+    bars, folder = Bars(), arguments.keep or Path(tempfile.mkdtemp())
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        measure(folder, arguments.kills, arguments.seed, bars)
+    finally:
+        if arguments.keep is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    bars.finish(check=arguments.check)
+
+
+if __name__ == "__main__":
+    main()
