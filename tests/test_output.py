@@ -27,7 +27,7 @@ SIZES = {
     "Y": PixelSize(250, "nanometer"),
     "X": PixelSize(0.00025, "millimeter"),
 }
-LAYOUTS = [("YX", (70, 45)), ("CYX", (2, 70, 45)), ("ZYX", (9, 70, 45)), ("TCZYX", (2, 2, 9, 40, 33))]
+LAYOUTS = [("YX", (70, 45)), ("CYX", (2, 70, 45)), ("ZYX", (5, 40, 33)), ("TCZYX", (2, 2, 5, 17, 20))]
 VERSIONS: list[tuple[Version, bool]] = [("0.4", False), ("0.5", False), ("0.5", True)]
 
 
@@ -35,7 +35,7 @@ def create(place: Path | str, axes: str, shape: tuple[int, ...], **options: Any)
     chunks = [{"Z": 4, "Y": 16, "X": 16}.get(axis, 1) for axis in axes]
     shards = [{"Z": 4, "Y": 32, "X": 32}.get(axis, 1) for axis in axes] if options.pop("sharded", False) else None
     sizes = {axis: size for axis, size in SIZES.items() if axis in axes}
-    settings = {"dtype": "float32", "pixel_size": sizes, "num_levels": 3, "metadata": {"model": "m"}} | options
+    settings: dict[str, Any] = {"dtype": "float32", "pixel_size": sizes, "num_levels": 3, "metadata": {"model": "m"}} | options
     return OutputImage.create(place, shape=shape, axes=axes, chunks=chunks, shards=shards, **settings)
 
 
