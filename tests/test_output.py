@@ -35,7 +35,12 @@ def create(place: Path | str, axes: str, shape: tuple[int, ...], **options: Any)
     chunks = [{"Z": 4, "Y": 16, "X": 16}.get(axis, 1) for axis in axes]
     shards = [{"Z": 4, "Y": 32, "X": 32}.get(axis, 1) for axis in axes] if options.pop("sharded", False) else None
     sizes = {axis: size for axis, size in SIZES.items() if axis in axes}
-    settings: dict[str, Any] = {"dtype": "float32", "pixel_size": sizes, "num_levels": 3, "metadata": {"model": "m"}} | options
+    settings: dict[str, Any] = {
+        "dtype": "float32",
+        "pixel_size": sizes,
+        "num_levels": 3,
+        "metadata": {"model": "m"},
+    } | options
     return OutputImage.create(place, shape=shape, axes=axes, chunks=chunks, shards=shards, **settings)
 
 

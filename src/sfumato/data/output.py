@@ -15,7 +15,7 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Self
 
 import numpy as np
@@ -134,7 +134,7 @@ class OutputImage:
             num_levels=num_levels,
             version=version,
             metadata=metadata,
-            name=name.rstrip("/").rpartition("/")[2],
+            name=PurePath(name).name,
         )
         files = {key: value.to_bytes() for key, value in documents.items()}
         storage = storage_at(name)
@@ -267,7 +267,10 @@ class OutputImage:
 
 def _facts(document: bytes | None) -> dict[str, Any]:
     """What makes an image this one, of a metadata document; versions of Zarr may spell the rest differently."""
-    content = json.loads(document or b"{}")
+    try:
+        content = json.loads(document or b"{}")
+    except ValueError:
+        return {}
     told = {
         key: content[key]
         for key in ("attributes", "shape", "dtype", "data_type", "chunks", "chunk_grid")

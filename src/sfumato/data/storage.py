@@ -68,10 +68,11 @@ class Folder:
 
     def get(self, key: str) -> bytes | None:
         """Content of a file, or None if there is none."""
-        try:
-            return self._file(key).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        with _writing(self.path):
+            try:
+                return self._file(key).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write files, each to a temporary name that is flushed and then renamed; then flush the folders."""
