@@ -700,7 +700,12 @@ def test_a_name_is_taken_only_when_the_image_is_whole(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        for place in ("tifffile.imwrite", "numpy.save", "sfumato.data.raster.zlib.compress", "zarr.Array.__setitem__"):
+        for place in (
+            "tifffile.imwrite",
+            "numpy.save",
+            "sfumato.data.raster.zlib.compressobj",
+            "zarr.Array.__setitem__",
+        ):
             patch.setattr(place, break_off)
         with pytest.raises(OSError, match="no space left"):
             write_image(path, second, axes="YX", overwrite=True)

@@ -15,14 +15,14 @@ import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import zarr
-from zarr.core.buffer import Buffer, default_buffer_prototype
-from zarr.storage import MemoryStore
+from zarr.core.buffer import Buffer
+from zarr.storage import MemoryStore, StorePath
 
 from sfumato.data.image import DEFAULT_MEMORY_BUDGET, Array, Image, PixelSize, check_pixel_size
 from sfumato.data.ome_zarr import ZarrImage, open_ome_zarr
@@ -134,7 +134,7 @@ class OutputImage:
             num_levels=num_levels,
             version=version,
             metadata=metadata,
-            name=name.rstrip("/").rpartition("/")[2],
+            name=PurePath(name).name,
         )
         files = {key: value.to_bytes() for key, value in documents.items()}
         storage = storage_at(name)
@@ -238,13 +238,12 @@ class OutputImage:
 
     def _encode(self, level: int, box: tuple[slice, ...], pixels: Array) -> dict[str, bytes]:
         """Files of the blocks, made by Zarr in memory: on the spot it would first read the old ones, maybe damaged."""
-        name, metadata = self._names[level], self._images[level].array.metadata
-        documents = metadata.to_buffer_dict(default_buffer_prototype())
-        files: dict[str, Buffer] = dict(documents)
-        array = zarr.open_array(MemoryStore(files), mode="r+", zarr_format=metadata.zarr_format)
+        files: dict[str, Buffer] = {}
+        metadata: Any = self._images[level].array.metadata
         # Blocks of zeros are written too, so that a missing file is one that was never written, or lost.
-        array.with_config({"write_empty_chunks": True})[box] = pixels
-        return {f"{name}/{key}": file.to_bytes() for key, file in files.items() if key not in documents}
+        config: Any = {"write_empty_chunks": True}
+        zarr.Array(zarr.AsyncArray(metadata, StorePath(MemoryStore(files)), config))[box] = pixels
+        return {f"{self._names[level]}/{key}": file.to_bytes() for key, file in files.items()}
 
     def _check_level(self, level: int) -> None:
         if not 0 <= level < len(self.levels):
@@ -267,7 +266,10 @@ class OutputImage:
 
 def _facts(document: bytes | None) -> dict[str, Any]:
     """What makes an image this one, of a metadata document; versions of Zarr may spell the rest differently."""
-    content = json.loads(document or b"{}")
+    try:
+        content = json.loads(document or b"{}")
+    except ValueError:
+        return {}
     told = {
         key: content[key]
         for key in ("attributes", "shape", "dtype", "data_type", "chunks", "chunk_grid")

@@ -63,22 +63,24 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lasting: set[Path] = set()
+        """Folders whose own names this object has flushed."""
 
     def get(self, key: str) -> bytes | None:
         """Content of a file, or None if there is none."""
-        try:
-            return self._file(key).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        with _writing(self.path):
+            try:
+                return self._file(key).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write files, each to a temporary name that is flushed and then renamed; then flush the folders."""
         with _writing(self.path):
             for key, content in files.items():
                 _put(self._file(key), content)
-            # Folders too: a process may have made them that was killed before it flushed them.
-            for folder in {above for key in files for above in self._above(key)}:
-                sync_folder(folder)
+            for folder in {self._file(key).parent for key in files}:
+                self._sync(folder)
 
     def create(self, files: Mapping[str, bytes], last: str) -> None:
         """Write the files to a folder of another name, and rename that."""
@@ -119,10 +121,12 @@ class Folder:
             raise ImageError(f"{self.path} was asked for {key!r}; expected a name inside it; the store is damaged")
         return self.path.joinpath(*parts)
 
-    def _above(self, key: str) -> list[Path]:
-        """Folders from that of a file up to the one of the store."""
-        parents = self._file(key).parents
-        return list(parents)[: key.count("/") + 1]
+    def _sync(self, folder: Path) -> None:
+        """Flush names in a folder, and once its own: whoever made it may have been killed before doing so."""
+        sync_folder(folder)
+        if folder != self.path and folder not in self._lasting:
+            self._sync(folder.parent)
+            self._lasting.add(folder)
 
 
 class Address:
