@@ -75,7 +75,7 @@ def timed(planned: Restoration, engine: Dask | None = None) -> float:
 
 
 def linear(folder: Path, bars: Bars) -> None:
-    """Sizes take turns, so that a busy machine is busy for all; of each the best time counts."""
+    """Of each size the best time counts: a busy machine can only add to it."""
     model = write_model(folder / "model.safetensors")
     bars.report("weights of the network", sum(p.numel() for p in load(model).model.parameters()), high=5000)
     sides, seconds = (1024, 4096, 16384), {}

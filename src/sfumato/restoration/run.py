@@ -11,7 +11,7 @@ from sfumato import __version__
 from sfumato.baselines import Regression
 from sfumato.data.convert import copy_image
 from sfumato.data.output import OutputImage
-from sfumato.durable import replace_text
+from sfumato.data.storage import storage_at
 from sfumato.errors import ImageError, RunError
 from sfumato.restoration.engine import Engine, InProcess
 from sfumato.restoration.job import Output
@@ -107,6 +107,8 @@ def run_restoration(
             if failed:
                 raise _failure(failed, job.plan)
             if not journal.done()[stage.start : stage.stop].all():
+                if shard is None:
+                    raise RunError("an engine left tasks undone without an error; give the same command again")
                 return []  # other shards are at work
         if not restoration.is_store:
             _copy_out(restoration)
@@ -153,7 +155,8 @@ def _keep_job(restoration: Restoration) -> None:
         raise RunError(
             f"cannot make {restoration.journal}: {error.strerror}; expected a folder to write to; choose another"
         ) from error
-    replace_text(path, restoration.job.to_json(), untouched="Nothing else was changed")
+    # Not by `durable.replacing`, which would take a file that another host is writing for a leftover.
+    storage_at(restoration.journal).put({path.name: restoration.job.to_json().encode()})
 
 
 def _create_outputs(restoration: Restoration) -> None:
