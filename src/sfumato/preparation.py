@@ -60,6 +60,11 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     if recipe.data.normalize == "image":
         sources = {split: ScaledPairs(source, recipe.data.quantiles) for split, source in sources.items()}
     train, validation = sources["train"], sources.get("validation")
+    if validation is not None and validation.factor != train.factor:
+        raise PairingError(
+            f"targets have {train.factor} times as many pixels as inputs for training and {validation.factor} times "
+            "for validation; expected the same in both: leave some pairs out, or resample them"
+        )
     check_patch_fits(train, recipe.data.patch)
     if run is not None and run.statistics_file.exists():
         held = json.loads(run.statistics_file.read_text(encoding="utf-8"))

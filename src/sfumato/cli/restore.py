@@ -19,6 +19,7 @@ def restore(
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     axes: Annotated[str | None, typer.Option(help="Axes of the input out of STCZYX, if it does not say.")] = None,
     picture: Annotated[Path | None, typer.Option(help="PNG to draw: measured, restored, uncertainty.")] = None,
+    on_target_grid: Annotated[bool, typer.Option(help="The input was enlarged to the targets' grid already.")] = False,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
     """Restore an image; writes its mean and, beside it, its standard deviation."""
@@ -37,6 +38,7 @@ def restore(
                 num_steps=steps,
                 seed=seed,
                 picture=picture,
+                on_target_grid=on_target_grid,
                 progress=lambda done, total: bar.show(done, "draws", total=total),
             )
         typer.echo(f"restored: {mean}, uncertainty: {std or 'none, since this model is a regression'}", err=True)

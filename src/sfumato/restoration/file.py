@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato import __version__
+from sfumato.data.enlarged import EnlargedFrames
 from sfumato.data.frames import FrameReader
+from sfumato.data.image import PixelSize
 from sfumato.data.io import open_image, write_image
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.panels import draw_panel
-from sfumato.restoration.array import restore
+from sfumato.restoration.array import enlargement, restore
 
 __all__ = ["restore_file"]
 
@@ -28,9 +30,13 @@ def restore_file(
     num_steps: int | None = None,
     seed: int = 0,
     picture: str | Path | None = None,
+    on_target_grid: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Path, Path | None]:
     """Restore every frame of an image file.
+
+    A model of targets on a finer grid enlarges each frame first, as its training inputs were; what is written has that
+    grid and its smaller pixels.
 
     Args:
         model: From :func:`sfumato.load`.
@@ -42,6 +48,7 @@ def restore_file(
         num_steps: Network calls per draw; the recipe's if not given.
         seed: The same seed gives the same draws.
         picture: A PNG to draw the first frame into: measured, restored, uncertainty.
+        on_target_grid: Whether the image was enlarged already, so that it must not be again.
         progress: Called with the number of draws made and their total, over all frames.
 
     Returns:
@@ -53,7 +60,9 @@ def restore_file(
     for path in (output, spread):
         if path.exists():
             raise ImageError(f"{path} exists already; expected a new name; choose one or remove it")
-    frames = FrameReader(open_image(source, axes=axes), model.info.recipe.model.ndim)
+    ndim = model.info.recipe.model.ndim
+    frames = FrameReader(open_image(source, axes=axes), ndim)
+    seen = EnlargedFrames(frames, (1,) * ndim if on_target_grid else enlargement(model))
     means, stds = [], []
     done, total = 0, frames.num_frames * num_samples
 
@@ -64,9 +73,16 @@ def restore_file(
             progress(done, total)
 
     for frame in range(frames.num_frames):
-        measured = frames.read(frame, [0] * len(frames.spatial), frames.spatial)
+        measured = seen.read(frame, [0] * ndim, seen.spatial)
         restored = restore(
-            measured, model, num_samples=num_samples, num_steps=num_steps, seed=seed, image=frame, progress=count
+            measured,
+            model,
+            num_samples=num_samples,
+            num_steps=num_steps,
+            seed=seed,
+            image=frame,
+            on_target_grid=True,
+            progress=count,
         )
         means.append(restored.mean)
         if restored.std is not None:
@@ -83,10 +99,12 @@ def restore_file(
         "seed": seed,
     }
     if not stds:
-        _write(output, np.stack(means), frames, {**notes, "samples": 1, "steps": 1, "content": "regression"})
+        _write(
+            output, np.stack(means), frames, seen.factor, {**notes, "samples": 1, "steps": 1, "content": "regression"}
+        )
         return output, None
     for path, images, content in ((output, means, "mean"), (spread, stds, "standard deviation")):
-        _write(path, np.stack(images), frames, {**notes, "content": content})
+        _write(path, np.stack(images), frames, seen.factor, {**notes, "content": content})
     return output, spread
 
 
@@ -97,8 +115,10 @@ def _beside(output: Path) -> Path:
     return output.with_name(f"{stem}_std{ending}")
 
 
-def _write(path: Path, images: NDArray[np.float32], frames: FrameReader, notes: dict[str, Any]) -> None:
-    """Write frames, shape (frames, C, *spatial), with the axes and pixel sizes of their source."""
+def _write(
+    path: Path, images: NDArray[np.float32], frames: FrameReader, factor: tuple[int, ...], notes: dict[str, Any]
+) -> None:
+    """Write frames, shape (frames, C, *spatial), with the axes of their source and pixels smaller by the factor."""
     shape, axes = [*frames.frame_shape, *images.shape[1:]], [*frames.frame_axes, "C", *frames.axes]
     pixels: NDArray[Any] = images.reshape(shape)
     if images.shape[1] == 1:
@@ -106,7 +126,12 @@ def _write(path: Path, images: NDArray[np.float32], frames: FrameReader, notes: 
     if path.suffix.lower() == ".png":
         dtype = frames.image.dtype if frames.image.dtype.name in ("uint8", "uint16") else np.dtype("uint16")
         pixels = np.clip(np.rint(pixels), 0, np.iinfo(dtype).max).astype(dtype)
-    sizes = {axis: size for axis, size in frames.image.pixel_size.items() if axis in axes}
+    finer = dict(zip(frames.axes, factor, strict=True))
+    sizes = {
+        axis: PixelSize(size.value / finer.get(axis, 1), size.unit)
+        for axis, size in frames.image.pixel_size.items()
+        if axis in axes
+    }
     bare = path.suffix.lower() == ".npy"
     write_image(path, pixels, axes="".join(axes), pixel_size={} if bare else sizes, metadata={} if bare else notes)
 
