@@ -77,7 +77,7 @@ def web_page(found: Evaluation, rows: list[Row]) -> str:
         *_pairs(found, rows),
         "<h2>Images</h2>",
         "<p class=note>The middle of each image. Truth and estimates share one grey scale, the input has its own. "
-        "Below each estimate is its absolute error, in the units of the targets, on one colour scale for all methods "
+        "Below each estimate is its absolute error, in the units of the targets, in the same colours for all methods "
         "of an image.</p>",
         *(_example(found, example) for example in found.examples),
     ]
