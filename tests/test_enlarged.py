@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import sfumato
+from data_sets import make_photographs
 from sfumato.cli import app
 from sfumato.data.enlarged import EnlargedFrames, enlarge
 from sfumato.data.frames import FilePairs, FrameReader
@@ -24,6 +25,7 @@ from sfumato.inspection import read_image
 from sfumato.model_file import LoadedModel, save_model
 from sfumato.preparation import prepare
 from sfumato.problems.natural import coarsen
+from sfumato.recipe import Recipe
 from sfumato.restoration.array import enlargement, normalised
 from sfumato.restoration.file import restore_file
 from sfumato.train import train
@@ -206,3 +208,26 @@ def test_coarse_photographs_are_enlarged_by_the_same_function() -> None:
     small = torch.nn.functional.interpolate(photograph[None], size=(8, 8), mode="bicubic", antialias=True)
     expected = enlarge(small[0].clamp(0, 1).numpy(), (4, 4)).astype(np.float32)
     np.testing.assert_array_equal(coarsen(photograph, 4).numpy(), expected)
+
+
+def test_a_small_picture_becomes_a_large_one(tmp_path: Path) -> None:
+    """A natural model takes shares of white; a PNG of whole numbers is brought to them and back."""
+    photographs = make_photographs(tmp_path / "photographs", ["one.png", "two.png"])
+    places = {"inputs": None, "targets": None, "folder": str(photographs)}
+    plain = recipe(("a", "b"), train_steps=2).model_dump(mode="json")
+    chosen = Recipe.model_validate(
+        {**plain, "problem": "natural", "forward": {"factor": 4, "side_px": 32}, "data": {**plain["data"], **places}}
+    )
+    model = sfumato.load(train(chosen, tmp_path / "run", quiet=True).model_file)
+    assert model.info.factor == (4, 4)
+    small = np.random.default_rng(0).integers(0, 255, (8, 10, 3), dtype=np.uint8)
+    write_image(tmp_path / "small.png", small, axes="YXC")
+    output, _ = restore_file(model, tmp_path / "small.png", tmp_path / "large.png", num_samples=2, num_steps=2)
+    shares = np.asarray(small.transpose(2, 0, 1), np.float32) / np.float32(255)
+    alone = sfumato.restore(shares, model, num_samples=2, num_steps=2).mean
+    written = open_image(output)
+    assert (written.axes, written.shape, written.dtype.name) == ("YXC", (32, 40, 3), "uint8")
+    expected = np.clip(255 * alone.transpose(1, 2, 0), 0, 255)
+    assert float(np.abs(written.read().astype(np.float32) - expected).max()) <= 0.51
+    exact, _ = restore_file(model, tmp_path / "small.png", tmp_path / "exact.tif", num_samples=2, num_steps=2)
+    np.testing.assert_allclose(open_image(exact).read({}), alone, rtol=0, atol=1e-5)

@@ -15,6 +15,7 @@ from sfumato.data.io import open_image, write_image
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.panels import draw_panel
+from sfumato.problems.registry import full_scale
 from sfumato.restoration.array import enlargement, restore
 
 __all__ = ["restore_file"]
@@ -63,6 +64,7 @@ def restore_file(
     ndim = model.info.recipe.model.ndim
     frames = FrameReader(open_image(source, axes=axes), ndim)
     seen = EnlargedFrames(frames, (1,) * ndim if on_target_grid else enlargement(model))
+    scale = full_scale(model.info.recipe.problem, frames.image.dtype)
     means, stds = [], []
     done, total = 0, frames.num_frames * num_samples
 
@@ -74,6 +76,8 @@ def restore_file(
 
     for frame in range(frames.num_frames):
         measured = seen.read(frame, [0] * ndim, seen.spatial)
+        if scale != 1:
+            measured = np.asarray(measured, np.float32) / np.float32(scale)
         restored = restore(
             measured,
             model,
@@ -90,7 +94,7 @@ def restore_file(
         if picture is not None and frame == 0:
             spread_shown = None if restored.std is None else _flat(restored.std)
             draw_panel(Path(picture), _flat(measured), _flat(restored.mean), spread_shown)
-    notes = {
+    notes: dict[str, Any] = {
         "sfumato": __version__,
         "model_sha256": model.sha256,
         "samples": num_samples,
@@ -98,6 +102,8 @@ def restore_file(
         "solver": model.info.recipe.sample.solver,
         "seed": seed,
     }
+    if scale != 1:  # what was divided by; images of floating-point numbers stay shares of it
+        notes["full_scale"] = scale
     if not stds:
         _write(
             output, np.stack(means), frames, seen.factor, {**notes, "samples": 1, "steps": 1, "content": "regression"}
@@ -125,7 +131,7 @@ def _write(
         pixels, axes = pixels.squeeze(axes.index("C")), [axis for axis in axes if axis != "C"]
     if path.suffix.lower() == ".png":
         dtype = frames.image.dtype if frames.image.dtype.name in ("uint8", "uint16") else np.dtype("uint16")
-        pixels = np.clip(np.rint(pixels), 0, np.iinfo(dtype).max).astype(dtype)
+        pixels = np.clip(np.rint(pixels * notes.get("full_scale", 1)), 0, np.iinfo(dtype).max).astype(dtype)
     finer = dict(zip(frames.axes, factor, strict=True))
     sizes = {
         axis: PixelSize(size.value / finer.get(axis, 1), size.unit)
