@@ -180,14 +180,20 @@ def _data(picture: Picture) -> str:
 def _notes(found: Evaluation, rows: list[Row]) -> list[str]:
     fewer = [
         f"{row.metric.name}: {len(found.images) - row.num_images} of {len(found.images)} images have no number for "
-        "every method and are left out."
-        for row in rows
+        f"every method and are left out ({_lacking(found, place)})."
+        for place, row in enumerate(rows)
         if row.num_images < len(found.images)
     ]
     warning = too_few(found)
     resolution = [_RESOLUTION] if any(row.metric.name.startswith("Resolution") for row in rows) else []
     affine = [_AFFINE] if found.affine else []
     return [_LEGEND, *affine, *resolution, *found.notes, *fewer, *([warning] if warning else [])]
+
+
+def _lacking(found: Evaluation, metric: int) -> str:
+    """On how many images each method has no number."""
+    missing = np.isnan(found.values[metric]).sum(1)
+    return ", ".join(f"{m.name}: {n} without" for m, n in zip(found.methods, missing, strict=True) if n)
 
 
 def _marked(row: Row, place: int, bold: str, underline: str, aside: str = "{}") -> str:
