@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from bars import Bars
-from sfumato.physics import camera, fresnel, optics, through_focus, tie
+from sfumato.physics import camera, fresnel, optics, structures, through_focus, tie
+from sfumato.problems import microscopy_simulation as simulation
+from sfumato.resolution import decorrelation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the known images are test code
 from optical_images import WAVE, band_limited
@@ -101,6 +103,24 @@ def report_optics(bars: Bars) -> None:
     bars.report("PSF against the Airy pattern, largest error of the peak", float(error), high=0.01)
 
 
+def report_resolution(bars: Bars) -> None:
+    """Resolution of simulated widefield images by our estimator, against both theories; the bar is Rayleigh's."""
+    microscope = simulation.Microscope()
+    airy = microscope.wavelength_um / microscope.numerical_aperture
+    theories = {"0.61 wavelength / NA": 0.61 * airy, "wavelength / (2 NA)": airy / 2}
+    for name in structures.STRUCTURES:
+        fields = [simulation.image_field(name, side=160, seed=0, cell=cell, levels=[600]) for cell in range(3)]
+        found = [
+            decorrelation(torch.from_numpy(field.raw[0].mean(0)), pixel_um=microscope.pixel_um).resolution_um
+            for field in fields
+        ]
+        bars.report(f"widefield resolution, {name}: mean of 3 fields, nm", 1000 * sum(found) / len(found))
+        for theory, expected in theories.items():
+            worst = max(abs(value / expected - 1) for value in found)
+            limit = {"high": 0.15} if theory.startswith("0.61") else {}
+            bars.report(f"widefield resolution, {name}: largest departure from {theory}", worst, **limit)
+
+
 def report_camera(bars: Bars) -> None:
     scientific = camera.Camera(gain=0.46, offset=100.0, read_noise=1.6, bit_depth=16)
     for level in (15.0, 600.0):
@@ -115,7 +135,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
     bars, arguments = Bars(), parser.parse_args()
-    for report in (report_propagation, report_exact_derivative, report_defocused_pairs, report_optics, report_camera):
+    for report in (
+        report_propagation,
+        report_exact_derivative,
+        report_defocused_pairs,
+        report_optics,
+        report_resolution,
+        report_camera,
+    ):
         report(bars)
     bars.finish(check=arguments.check)
 

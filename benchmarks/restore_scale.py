@@ -34,7 +34,7 @@ from sfumato.model_file import ModelInfo, load, save_model
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
 from sfumato.recipe import parse
-from sfumato.restoration.array import draw_blocks, normalised
+from sfumato.restoration.array import draw_blocks
 from sfumato.restoration.engine import Dask
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
@@ -188,7 +188,7 @@ def thin(folder: Path, bars: Bars) -> None:
         started = time.monotonic()
         for number in one.job.plan.stages[0]:
             task = one.job.plan.task(number)
-            condition, _ = normalised(one.frames.read(0, task.seen_corner, task.seen_size), one.model)
+            condition = one.measured.condition(0, task.seen_corner, task.seen_size)
             noise = NoiseField(0, origin=task.seen_corner)
             blocks = draw_blocks(condition, one.model, num_samples=4, batch=2, num_steps=4, noise=noise)
             summary = Posterior.of(blocks, 4)

@@ -1,6 +1,41 @@
-"""Settings of all tests."""
+"""Settings and fixtures of all tests."""
 
+import uuid
+from collections.abc import Iterator
+
+import pytest
 import torch
 
 # Test tensors are small: threads gain nothing on them, lose much on a busy machine, and reorder sums.
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """Address of an S3 server, with the settings of its clients."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    moto = pytest.importorskip("moto.server", reason="moto is not installed")
+    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    address = f"http://{host}:{port}"
+    settings = {
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        yield address
+    running.stop()
+
+
+@pytest.fixture
+def bucket(server: str) -> str:
+    import s3fs
+
+    name = f"bucket-{uuid.uuid4().hex}"
+    s3fs.S3FileSystem(endpoint_url=server).mkdir(name)
+    return name

@@ -10,16 +10,19 @@ import torch
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
-from pair_folders import make_pairs
+from data_sets import make_photographs
+from pair_folders import TINY, make_pairs
 from sfumato import metrics
 from sfumato.cli import app
 from sfumato.data.frames import FilePairs
 from sfumato.data.io import write_image
+from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
 from sfumato.errors import ImageError, PairingError, RecipeError
-from sfumato.evaluate import Evaluation, evaluate, open_test_set, pool, summarise, too_few
+from sfumato.evaluate import Evaluation, evaluate, pool, summarise, too_few
 from sfumato.methods import Method, Microscope, classical_method, open_model
-from sfumato.recipe import DataRecipe
+from sfumato.preparation import open_sources, open_test_set
+from sfumato.recipe import DataRecipe, Recipe, parse
 from sfumato.report import markdown, web_page, write_csv
 from sfumato.train import train
 from test_train import recipe
@@ -122,7 +125,8 @@ def test_images_without_a_number_are_left_out_and_counted(tmp_path: Path) -> Non
     result = evaluate([classical_method("bicubic")], FilePairs(find_pairs(tmp_path / "low", tmp_path / "high")))
     rows = {row.metric.name: row for row in summarise(result)}
     assert (rows["MAE"].num_images, rows["NRMSE"].num_images) == (4, 3)
-    assert "1 of 4 images" in markdown(result, list(rows.values()))
+    told = markdown(result, list(rows.values()))
+    assert "NRMSE: 1 of 4 images have no number for every method and are left out (bicubic: 1 without)." in told
 
 
 def test_images_of_one_field_are_one_unit(found: Evaluation) -> None:
@@ -151,12 +155,12 @@ def test_what_cannot_be_compared_is_refused(source: FilePairs, tmp_path: Path) -
         evaluate([classical_method("wiener", Microscope(1.0, 1.4, 0.5))], source)
     with pytest.raises(ImageError, match="the truth has"):
         evaluate([Method("small", lambda measured, _: np.zeros((1, 4, 4), np.float32))], source)
-    with pytest.raises(RecipeError, match="nothing says where"):
-        open_test_set(DataRecipe())
+    with pytest.raises(RecipeError, match="says nothing of where"):
+        open_test_set(Recipe())
     (tmp_path / "a.tif").touch()
     (tmp_path / "list.csv").write_text("input,target,split\na.tif,a.tif,train\n")
-    with pytest.raises(PairingError, match="marks no pair as `test`"):
-        open_test_set(DataRecipe(manifest=str(tmp_path / "list.csv")))
+    with pytest.raises(PairingError, match="no samples to test on"):
+        open_test_set(Recipe(data=DataRecipe(manifest=str(tmp_path / "list.csv"))))
 
 
 def test_the_command_compares_models_and_baselines(tmp_path: Path) -> None:
@@ -174,3 +178,54 @@ def test_the_command_compares_models_and_baselines(tmp_path: Path) -> None:
     failed = CliRunner().invoke(app, ["evaluate", "--baseline", "wiener", *places])
     assert failed.exit_code == 2
     assert "needs the microscope's blur" in failed.output
+    nowhere = CliRunner().invoke(app, ["evaluate", "--baseline", "bicubic"])
+    assert nowhere.exit_code == 2
+    assert "nothing says where the test images are" in nowhere.output
+    own = CliRunner().invoke(app, ["evaluate", str(diffusion), "--samples", "2", "--out", str(tmp_path / "own")])
+    assert own.exit_code == 0, own.output
+    assert len((tmp_path / "own" / "scores.csv").read_text().splitlines()) == 1 + 6
+
+
+def test_marked_pairs_are_opened_by_one_function(tmp_path: Path) -> None:
+    """Training, validation and test are parts of one list, and the store packed of it has all three."""
+    make_pairs(tmp_path)
+    marks = ["train"] * 3 + ["validation"] + ["test"] * 2
+    lines = [f"low/image{n}.tif,high/image{n}.tif,{mark}" for n, mark in enumerate(marks)]
+    (tmp_path / "list.csv").write_text("\n".join(["input,target,split", *lines]))
+    listed = Recipe(data=DataRecipe(manifest=str(tmp_path / "list.csv")))
+    sources = open_sources(listed)
+    assert {split: len(source) for split, source in sources.items()} == {"train": 3, "validation": 1, "test": 2}
+    pack(sources, tmp_path / "pairs.zarr")
+    packed = open_test_set(Recipe(data=DataRecipe(store=str(tmp_path / "pairs.zarr"))))
+    for test in (open_test_set(listed), packed):
+        assert [test.name(sample) for sample in range(2)] == ["low/image4.tif", "low/image5.tif"]
+
+
+def test_the_command_takes_the_test_split_of_a_problem(tmp_path: Path) -> None:
+    """By a recipe, and by the recipe that the model holds, wherever its folder has gone."""
+    names = [f"{split}/{number}.png" for split in ("train", "test") for number in range(3)]
+    photographs = make_photographs(tmp_path / "photographs", names)
+    text = Path(__file__).parents[1].joinpath("recipes", "small", "qpi.yaml").read_text(encoding="utf-8")
+    file = tmp_path / "qpi.yaml"
+    file.write_text(text.replace("folder: photographs", f"folder: {photographs}") + "\n")
+    settings = [option for setting in [*TINY, "forward.side_px=32", "train.steps=2"] for option in ("--set", setting)]
+    trained = CliRunner().invoke(app, ["train", str(file), "--out", str(tmp_path / "run"), *settings])
+    assert trained.exit_code == 0, trained.output
+    model = tmp_path / "run" / "model.safetensors"
+    file.write_text(file.read_text().replace("forward:", "forward:\n  side_px: 32"))
+    expected = [open_test_set(parse(file.read_text())).name(sample) for sample in range(3)]
+    assert expected == ["test/0.png", "test/1.png", "test/2.png"]
+    photographs.rename(tmp_path / "moved")
+    ways = {
+        "recipe": ["--recipe", str(file), "--folder", str(tmp_path / "moved")],
+        "model": ["--folder", str(tmp_path / "moved")],
+    }
+    for name, options in ways.items():
+        out = tmp_path / f"out_{name}"
+        done = CliRunner().invoke(app, ["evaluate", str(model), *options, "--samples", "2", "--out", str(out)])
+        assert done.exit_code == 0, done.output
+        with (out / "scores.csv").open(encoding="utf-8") as scores:
+            assert [row["image"] for row in csv.DictReader(scores)] == expected
+    gone = CliRunner().invoke(app, ["evaluate", str(model)])
+    assert gone.exit_code == 2
+    assert "does not exist" in gone.output

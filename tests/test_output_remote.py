@@ -4,12 +4,12 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from object_store import objects
 from sfumato.data.image import PixelSize
 from sfumato.data.io import open_image
 from sfumato.data.output import OutputImage
@@ -21,44 +21,6 @@ pytest.importorskip("fsspec", reason="fsspec is not installed")
 
 def files(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """Address of an S3 server, with the settings of its clients."""
-    pytest.importorskip("s3fs", reason="s3fs is not installed")
-    moto = pytest.importorskip("moto.server", reason="moto is not installed")
-    running = moto.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    running.start()
-    host, port = running.get_host_and_port()
-    address = f"http://{host}:{port}"
-    settings = {
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        yield address
-    running.stop()
-
-
-@pytest.fixture
-def bucket(server: str) -> str:
-    import s3fs
-
-    name = f"bucket-{uuid.uuid4().hex}"
-    s3fs.S3FileSystem(endpoint_url=server).mkdir(name)
-    return name
-
-
-def objects(server: str, prefix: str) -> dict[str, bytes]:
-    import s3fs
-
-    system = s3fs.S3FileSystem(endpoint_url=server, skip_instance_cache=True, use_listings_cache=False)
-    return {name.removeprefix(f"{prefix}/"): system.cat_file(name) for name in system.find(prefix)}
 
 
 @pytest.mark.parametrize(("version", "sharded"), VERSIONS)

@@ -35,6 +35,7 @@ class Memory:
         self.ndim = targets[0].ndim - 1
         self.condition_channels, self.target_channels = len(conditions[0]), len(targets[0])
         self.dtypes = (conditions[0].dtype, targets[0].dtype)
+        self.factor = (1,) * self.ndim
 
     def __len__(self) -> int:
         return len(self.targets)

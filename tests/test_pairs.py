@@ -119,7 +119,7 @@ def test_upsampled_regions_equal_the_upsampled_whole(tmp_path: Path, cache_bytes
     small = np.random.default_rng(0).random((20, 24), dtype=np.float32)
     low, high = write(tmp_path / "low.npy", small), write(tmp_path / "high.npy", ramp(40, 72))
     source = FilePairs([Pair("p", low, high)], upsample=True, cache_bytes=cache_bytes)
-    tensor = torch.from_numpy(small)[None, None]
+    tensor = torch.from_numpy(small).double()[None, None]
     whole = F.interpolate(tensor, scale_factor=(2.0, 3.0), mode="bicubic", align_corners=False)[0].numpy()
     for corner in ([0, 0], [7, 11], [24, 56]):
         condition, _ = source.read(0, corner, [16, 16])

@@ -9,15 +9,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from typer.testing import CliRunner
 
 from networks import seeded
+from object_store import objects
 from sfumato.assembly import build_model
+from sfumato.cli import app
 from sfumato.data.image import PixelSize
 from sfumato.data.io import open_image, write_image
 from sfumato.data.normalize import Normalization
@@ -386,3 +390,55 @@ def test_tasks_leave_torch_as_they_found_it(model: Path, source: Path, tmp_path:
     before = torch.get_num_threads()
     run_restoration(plan_restoration(model, source, tmp_path / "out.zarr", SMALL))
     assert torch.get_num_threads() == before
+
+
+def test_the_command_forecasts_previews_restores_and_verifies(model: Path, source: Path, tmp_path: Path) -> None:
+    output, picture = tmp_path / "out.zarr", tmp_path / "picture.png"
+    command = ["restore", str(model), str(source), str(output), "--samples", "3", "--steps", "2", "--chunk", "64"]
+    told = CliRunner().invoke(app, [*command, "--dry-run"])
+    assert told.exit_code == 0, told.output
+    assert "chunks: 4" in told.output
+    assert "network calls: 8" in told.output
+    assert "on 64" in told.output
+    assert CliRunner().invoke(app, [*command, "--preview", str(picture)]).exit_code == 0
+    assert open_image(picture).shape[0] >= 100
+    assert not output.exists()
+    done = CliRunner().invoke(app, [*command, "--picture", str(tmp_path / "whole.png")])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "whole.png").exists()
+    assert CliRunner().invoke(app, [*command, "--verify"]).exit_code == 0
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 0  # nothing is left to do
+    (output / "0" / "c" / "0" / "0").unlink()
+    lost = CliRunner().invoke(app, [*command, "--verify"])
+    assert lost.exit_code == 1
+    assert "(0, 0)" in lost.output
+
+
+WRONG_OPTIONS = {
+    "--workers is 0": ["--workers", "0"],
+    "both given": ["--workers", "1", "--scheduler", "tcp://127.0.0.1:1"],
+    "expected i/n": ["--shard", "4/4"],
+    "no cluster with workers answers": ["--scheduler", "tcp://127.0.0.1:1"],
+}
+
+
+@pytest.mark.parametrize("message", WRONG_OPTIONS)
+def test_options_that_cannot_be_met_are_explained(message: str, model: Path, source: Path, tmp_path: Path) -> None:
+    command = ["restore", str(model), str(source), str(tmp_path / "out.zarr"), *WRONG_OPTIONS[message]]
+    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
+        done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_a_restoration_on_an_object_store_has_the_bytes_of_one_on_disk(
+    model: Path, source: Path, tmp_path: Path, server: str, bucket: str
+) -> None:
+    local = plan_restoration(model, source, tmp_path / "out.zarr", SMALL)
+    run_restoration(local)
+    remote = plan_restoration(model, source, f"s3://{bucket}/out.zarr", SMALL, journal=tmp_path / "remote.journal")
+    run_restoration(remote)
+    assert verify(remote) == []
+    for one, other in zip(local.files, remote.files, strict=True):
+        assert objects(server, other.removeprefix("s3://")) == stored(Path(one))

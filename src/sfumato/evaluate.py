@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato import metrics
-from sfumato.data.frames import FilePairs, PairSource
-from sfumato.data.packed import PackedPairs, packed_splits
-from sfumato.data.pairs import find_pairs, read_manifest
-from sfumato.errors import ImageError, PairingError, RecipeError
+from sfumato.data.frames import PairSource
+from sfumato.errors import ImageError, RecipeError
 from sfumato.methods import Method
-from sfumato.recipe import DataRecipe
 from sfumato.resolution import decorrelation
 from sfumato.significance import Ranking, interval, least_p, ranking
 
@@ -29,7 +26,6 @@ __all__ = [
     "Metric",
     "Row",
     "evaluate",
-    "open_test_set",
     "pool",
     "summarise",
     "too_few",
@@ -103,28 +99,6 @@ class Row(NamedTuple):
     means: list[float]
     intervals: list[tuple[float, float]]
     ranking: Ranking
-
-
-def open_test_set(data: DataRecipe) -> PairSource:
-    """The pairs to evaluate on: two folders, those of a manifest or of a store that are marked ``test``.
-
-    A manifest that marks none is taken whole.
-    """
-    if data.store:
-        if "test" not in packed_splits(data.store):
-            raise RecipeError(f"the store {data.store} has no split `test`; pack it anew with test pairs")
-        return PackedPairs(data.store, "test")
-    if data.inputs and data.targets:
-        pairs = find_pairs(data.inputs, data.targets)
-    elif data.manifest:
-        pairs = read_manifest(data.manifest)
-        marked = [pair for pair in pairs if pair.split == "test"]
-        if any(pair.split for pair in pairs) and not marked:
-            raise PairingError(f"the manifest {data.manifest} marks no pair as `test`; mark those to evaluate on")
-        pairs = marked or pairs
-    else:
-        raise RecipeError("nothing says where the test images are; give inputs and targets, a manifest or a store")
-    return FilePairs(pairs, axes=(data.input_axes, data.target_axes), upsample=data.upsample, cache_bytes=0)
 
 
 def evaluate(

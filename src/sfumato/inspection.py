@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from sfumato.baselines import Regression
+from sfumato.data.enlarged import EnlargedFrames
 from sfumato.data.frames import FilePairs, FrameReader
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
@@ -16,7 +17,7 @@ from sfumato.errors import ImageError
 from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule, integral_of_beta
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
-from sfumato.restoration.array import draw_blocks, normalised
+from sfumato.restoration.array import draw_blocks, enlargement, normalised
 from sfumato.restoration.layout import choose_layout
 
 __all__ = ["describe", "draw_diagrams", "draw_posterior", "read_image"]
@@ -32,18 +33,19 @@ def describe(model: LoadedModel) -> list[str]:
     return [
         f"name: {info.recipe.name}, problem: {info.recipe.problem}, sha256: {model.sha256[:12]}",
         f"method: {settings.method}, network: {settings.network}, schedule: {schedule}, {count:,} weights",
-        f"channels: {info.condition_channels} in, {info.target_channels} out, {settings.ndim}-D",
+        f"channels: {info.condition_channels} in, {info.target_channels} out, {settings.ndim}-D, "
+        f"enlarges by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
         ", ".join(f"{key}: {value}" for key, value in info.provenance.items()),
     ]
 
 
 def read_image(model: LoadedModel, source: Path, target: Path | None) -> tuple[Image, Image | None]:
-    """First frame of an image, (K, H, W), and of its truth, on whose grid it then is, (C, H, W)."""
+    """First frame of an image on the grid of the model's targets, (K, H, W), and of its truth, (C, H, W)."""
     data, ndim = model.info.recipe.data, model.info.recipe.model.ndim
     if ndim != 2:
         raise ImageError(f"the model takes images of {ndim} spatial axes; figures are drawn for 2 only")
     if target is None:
-        frames = FrameReader(open_image(source, axes=data.input_axes), ndim)
+        frames = EnlargedFrames(FrameReader(open_image(source, axes=data.input_axes), ndim), enlargement(model))
         return frames.read(0, [0, 0], frames.spatial), None
     pairs = FilePairs(
         [Pair(source.name, source, target)],
@@ -86,7 +88,7 @@ def draw_posterior(
 
     Args:
         model: A diffusion model of images.
-        measured: Shape (K, H, W), in the units of the model's training inputs.
+        measured: Shape (K, H, W), on the grid of the model's targets, in the units of the model's training inputs.
         folder: Where the figures go.
         target: The truth, shape (C, H, W); without it structure is where the mean of the samples is bright.
         num_samples: The paper has 20; at least 2.
@@ -103,7 +105,7 @@ def draw_posterior(
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
     folder = _made(folder)
-    condition, _ = normalised(measured, model)
+    condition, _ = normalised(measured, model, on_target_grid=True)
     batch = choose_layout(model, condition.shape[2:], num_samples).batch
     blocks = draw_blocks(
         condition, model, num_samples=num_samples, batch=batch, num_steps=num_steps, noise=NoiseField(seed)

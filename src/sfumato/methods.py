@@ -74,7 +74,8 @@ def model_method(
     """The mean of a model's samples; a regression runs once."""
 
     def run(measured: Image, image: int) -> NDArray[np.float32]:
-        return restore(measured, model, num_samples=num_samples, num_steps=num_steps, seed=seed, image=image).mean
+        draws: dict[str, Any] = {"num_samples": num_samples, "num_steps": num_steps, "seed": seed, "image": image}
+        return restore(measured, model, **draws, on_target_grid=True).mean
 
     settings = model.info.recipe.sample
     about = f"mean of {num_samples} samples, {num_steps or settings.steps} steps, solver {settings.solver}, seed {seed}"

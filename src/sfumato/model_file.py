@@ -30,6 +30,8 @@ __all__ = ["JSON", "LoadedModel", "ModelInfo", "inspect_model", "load", "save_mo
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _MOST_RECIPE = 2**16
+_MOST_FACTOR = 64
+"""Nobody enlarges by more, and a damaged file must not ask for all memory."""
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -47,6 +49,8 @@ class ModelInfo:
             name and forward-model parameters.
         provenance: Where the weights come from, such as step and validation value. No date, so that the same run gives
             the same bytes.
+        factor: How many target pixels stand on one pixel of what was measured, per spatial axis; None in files that do
+            not say, which earlier versions wrote.
     """
 
     recipe: "Recipe"
@@ -56,8 +60,16 @@ class ModelInfo:
     target: Normalization
     audit: dict[str, JSON]
     provenance: dict[str, JSON]
+    factor: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        ndim = self.recipe.model.ndim
+        if self.factor is not None and (
+            len(self.factor) != ndim or any(type(f) is not int or not 1 <= f <= _MOST_FACTOR for f in self.factor)
+        ):
+            raise ValueError(
+                f"factor is {self.factor!r:.100}; give {ndim} whole numbers from 1 to {_MOST_FACTOR}, or None"
+            )
         for name in ("condition", "target"):
             channels, numbers = getattr(self, f"{name}_channels"), len(getattr(self, name).offset)
             if channels != numbers:
@@ -166,7 +178,8 @@ def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
 def _to_metadata(info: ModelInfo) -> dict[str, JSON]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
     sides = {name: values[name].to_json() for name in ("condition", "target")}
-    return {**values, **sides, "recipe": info.recipe.model_dump(mode="json")}
+    factor: JSON = None if info.factor is None else list(info.factor)
+    return {**values, **sides, "factor": factor, "recipe": info.recipe.model_dump(mode="json")}
 
 
 def _from_metadata(file: TensorFile) -> ModelInfo:
@@ -183,15 +196,19 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
 
     values: dict[str, Any] = {}
     for field in dataclasses.fields(ModelInfo):
-        if field.name not in file.metadata:
+        if field.name not in file.metadata and field.default is dataclasses.MISSING:
             raise fail(f"it has no {field.name!r}")
-        values[field.name] = file.metadata[field.name]
+        values[field.name] = file.metadata.get(field.name)
     for name in ("condition_channels", "target_channels"):
         if type(values[name]) is not int:
             raise fail(f"{name} is {values[name]!r:.100}, expected a number")
     for name in ("audit", "provenance"):
         if not isinstance(values[name], dict):
             raise fail(f"{name} is {values[name]!r:.100}, expected names and values")
+    if values["factor"] is not None:
+        if not isinstance(values["factor"], list):
+            raise fail(f"factor is {values['factor']!r:.100}, expected a number per axis")
+        values["factor"] = tuple(values["factor"])
     if len(json.dumps(values["recipe"])) > _MOST_RECIPE:
         raise fail(f"its recipe has more than {_MOST_RECIPE} characters")
     try:

@@ -1,7 +1,7 @@
 """From a recipe to samples: pairs found and split, statistics of the training set taken once and kept with the run."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,16 @@ from sfumato.data.matching import MatchedPairs
 from sfumato.data.normalize import Normalization, fit
 from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
-from sfumato.data.pairs import find_pairs, read_manifest, split_pairs
+from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pairs
 from sfumato.data.scaling import ScaledPairs
 from sfumato.durable import replace_text
 from sfumato.errors import PairingError, RecipeError
 from sfumato.problems.registry import open_problem
 from sfumato.problems.request import Request
-from sfumato.recipe import Recipe
+from sfumato.recipe import DataRecipe, Recipe
 from sfumato.runfolder import RunFolder
 
-__all__ = ["Prepared", "open_sources", "prepare"]
+__all__ = ["Prepared", "open_sources", "open_test_set", "prepare"]
 
 _MOST_FRAMES = 1000
 """Statistics are taken over at most so many training frames, drawn by the run's seed."""
@@ -51,15 +51,20 @@ class Prepared:
 
 def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     """Open the recipe's pairs; take statistics of the training set, or those of the run that goes on."""
-    sources = open_sources(recipe)
+    sources = open_sources(recipe, splits=("train", "validation"))
     if "train" not in sources:
         raise RecipeError(
-            f"the data has samples for {', '.join(sources)} and none for training; mark some as `train`, or give a "
-            "data set that has some"
+            f"the data has samples for {', '.join(sources) or 'no split'} and none for training; mark some as `train`, "
+            "or give a data set that has some"
         )
     if recipe.data.normalize == "image":
         sources = {split: ScaledPairs(source, recipe.data.quantiles) for split, source in sources.items()}
     train, validation = sources["train"], sources.get("validation")
+    if validation is not None and validation.factor != train.factor:
+        raise PairingError(
+            f"targets have {train.factor} times as many pixels as inputs for training and {validation.factor} times "
+            "for validation; expected the same in both: leave some pairs out, or resample them"
+        )
     check_patch_fits(train, recipe.data.patch)
     if run is not None and run.statistics_file.exists():
         held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
@@ -70,44 +75,85 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     return Prepared(train, validation, condition, target, audit)
 
 
-def open_sources(recipe: Recipe, *, cache_bytes: int = 2**31) -> dict[str, PairSource]:
-    """The recipe's samples by split, `train` and, if there are any, `validation`; of a data set also `test`.
+def open_sources(
+    recipe: Recipe, *, splits: Collection[str] = SPLITS, cache_bytes: int = 2**31
+) -> dict[str, PairSource]:
+    """The recipe's samples by split: `train`, `validation` and `test`, of which some may be missing.
+
+    Pairs that nobody marked are divided between training and validation.
 
     Args:
         recipe: Its `data` section says where images are, and its `problem` how they are read.
+        splits: Which are asked for; files of others are not opened.
         cache_bytes: How much decoded data of image files may stay in memory, per split.
     """
-    sources = _open(recipe, cache_bytes)
-    if recipe.data.match_intensity:
+    return _open(recipe, splits, cache_bytes, _divided)
+
+
+def open_test_set(recipe: Recipe) -> PairSource:
+    """The samples of a recipe that are marked `test`; pairs of files of which nobody marked any are all taken.
+
+    Args:
+        recipe: As for :func:`open_sources`.
+
+    Raises:
+        RecipeError: If nothing says where images are.
+        PairingError: If none is for testing.
+    """
+    sources = _open(recipe, ["test"], 0, _tested)
+    if "test" not in sources:
+        raise PairingError("the data has no samples to test on; mark some as `test`, or give a data set that has some")
+    return sources["test"]
+
+
+_Divide = Callable[[list[Pair], Recipe], dict[str, list[Pair]]]
+
+
+def _open(recipe: Recipe, splits: Collection[str], cache_bytes: int, divide: _Divide) -> dict[str, PairSource]:
+    """What a recipe's data holds of some splits, wherever it is; ``divide`` puts pairs of files into splits."""
+    data = recipe.data
+    if data.store:
+        sources = _open_store(data.store, recipe.model.ndim, splits)
+    elif recipe.problem != "pairs":
+        opened = _open_problem(recipe, cache_bytes)
+        sources = {split: source for split, source in opened.items() if split in splits}
+    else:
+        parts = divide(_pairs(data), recipe)
+        axes = (data.input_axes, data.target_axes)
+        sources = {
+            split: FilePairs(part, ndim=recipe.model.ndim, axes=axes, upsample=data.upsample, cache_bytes=cache_bytes)
+            for split, part in parts.items()
+            if part and split in splits
+        }
+    if data.match_intensity:
         return {split: MatchedPairs(source) for split, source in sources.items()}
     return sources
 
 
-def _open(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
-    data, ndim = recipe.data, recipe.model.ndim
-    if data.store:
-        return _open_store(data.store, ndim)
-    if recipe.problem != "pairs":
-        return _open_problem(recipe, cache_bytes)
+def _pairs(data: DataRecipe) -> list[Pair]:
     if data.folder:
         raise RecipeError("data.folder is given, but no problem that reads it; set problem, such as `biosr` or `phase`")
     if data.inputs and data.targets:
-        pairs = find_pairs(data.inputs, data.targets)
-    elif data.manifest:
-        pairs = read_manifest(data.manifest)
-    else:
-        raise RecipeError(
-            "the recipe says nothing of where images are; give data.inputs and data.targets, a manifest or a store"
-        )
-    kept, held_out = split_pairs(pairs, data.validation_fraction, seed=recipe.train.seed)
+        return find_pairs(data.inputs, data.targets)
+    if data.manifest:
+        return read_manifest(data.manifest)
+    raise RecipeError(
+        "the recipe says nothing of where images are; give data.inputs and data.targets, a manifest or a store"
+    )
+
+
+def _divided(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
+    kept, held_out = split_pairs(pairs, recipe.data.validation_fraction, seed=recipe.train.seed)
     if not kept:
         raise RecipeError("no pair is left for training; lower data.validation_fraction or mark pairs as `train`")
-    axes = (data.input_axes, data.target_axes)
-    return {
-        split: FilePairs(part, ndim=ndim, axes=axes, upsample=data.upsample, cache_bytes=cache_bytes)
-        for split, part in (("train", kept), ("validation", held_out))
-        if part
-    }
+    return {"train": kept, "validation": held_out, "test": [pair for pair in pairs if pair.split == "test"]}
+
+
+def _tested(pairs: list[Pair], _: Recipe) -> dict[str, list[Pair]]:
+    """Splits as they are marked; two folders, and lists without marks, are all for testing."""
+    if not any(pair.split for pair in pairs):
+        return {"test": pairs}
+    return {split: [pair for pair in pairs if pair.split == split] for split in SPLITS}
 
 
 def _open_problem(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
@@ -129,14 +175,13 @@ def _open_problem(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
     return open_problem(recipe.problem, request)
 
 
-def _open_store(path: str, ndim: int) -> dict[str, PairSource]:
-    packed = {split: PackedPairs(path, split) for split in packed_splits(path) if split in ("train", "validation")}
-    if "train" not in packed:
-        raise RecipeError(f"the store {path} has no split `train`; pack it anew with pairs to train on")
-    if packed["train"].ndim != ndim:
-        raise RecipeError(
-            f"the store {path} holds {packed['train'].ndim}-D samples and model.ndim is {ndim}; make them the same"
-        )
+def _open_store(path: str, ndim: int, splits: Collection[str]) -> dict[str, PairSource]:
+    packed = {split: PackedPairs(path, split) for split in packed_splits(path) if split in splits}
+    for source in packed.values():
+        if source.ndim != ndim:
+            raise RecipeError(
+                f"the store {path} holds {source.ndim}-D samples and model.ndim is {ndim}; make them the same"
+            )
     return dict(packed)
 
 

@@ -24,7 +24,7 @@ _LEGEND = (
     "Mean over images, with its 95% bootstrap interval. **Bold**: significantly better than every other method. "
     "Underlined: second to a significant best, and significantly better than all further ones. Paired sign-flip tests "
     "of the mean difference, 5% level, Holm's correction over all pairs of methods, each metric by itself. "
-    "PSNR, NRMSE and the similarities take the range of each truth."
+    "PSNR, NRMSE and the similarities take the range of each truth; MAE is in the units of the targets."
 )
 _AFFINE = "Each estimate was first brought to its truth by the scale and offset of least squares."
 _RESOLUTION = "Resolution is that of the estimate alone (decorrelation analysis); invented detail counts as detail."
@@ -76,8 +76,9 @@ def web_page(found: Evaluation, rows: list[Row]) -> str:
         "</ul>",
         *_pairs(found, rows),
         "<h2>Images</h2>",
-        "<p class=note>The middle of each image. Truth and estimates share one grey scale, the input has its own; "
-        "errors share one scale for all methods of an image.</p>",
+        "<p class=note>The middle of each image. Truth and estimates share one grey scale, the input has its own. "
+        "Below each estimate is its absolute error, in the units of the targets, in the same colours for all methods "
+        "of an image.</p>",
         *(_example(found, example) for example in found.examples),
     ]
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>Evaluation</title>{_STYLE}"
@@ -88,16 +89,20 @@ _STYLE = """<style>
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:76rem;padding:0 1rem;color:#222}
 table{border-collapse:collapse;margin:1rem 0}
 th,td{padding:.35rem .9rem;text-align:right;border-bottom:1px solid #ddd;white-space:nowrap}
-th:first-child,td:first-child{text-align:left}
+th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:#fff}
 thead th{border-bottom:2px solid #444}
 td small{display:block;color:#777;font-weight:400}
 .note{color:#555;max-width:52rem;margin:.4rem 0}
-.row{display:grid;gap:.6rem;margin:.5rem 0}
+.wide{overflow-x:auto}
+.row{display:grid;gap:.6rem;margin:.5rem 0;grid-template-columns:repeat(auto-fit,minmax(min(9rem,45%),1fr))}
 figure{margin:0}
 figure img{width:100%;display:block;image-rendering:pixelated}
-figcaption{font-size:13px;color:#444;min-height:1.4em;overflow-wrap:anywhere}
+figcaption{font-size:13px;color:#444;min-height:1.4em;margin-bottom:.4rem;overflow-wrap:anywhere}
+h3{overflow-wrap:anywhere}
+h3 small{color:#777;font-weight:400}
 .bar{display:flex;align-items:center;gap:.5rem;font-size:13px;color:#444}
-.bar img{width:14rem;height:.8rem}
+.bar img{width:14rem;min-width:4rem;height:.8rem}
+@media(max-width:40rem){body{margin:1rem auto}th,td{padding:.3rem .5rem}}
 </style>"""
 
 
@@ -109,8 +114,10 @@ def _table(found: Evaluation, rows: list[Row]) -> str:
             f"<td>{_marked(row, place, '<b>{}</b>', '<u>{}</u>', '<small>{}</small>')}</td>"
             for place in range(len(found.methods))
         )
-        body.append(f"<tr><td>{_direction(row)}</td>{cells}</tr>")
-    return f"<table><thead><tr><th>metric</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        number = f"<small>{row.num_images} images</small>" if row.num_images < len(found.images) else ""
+        body.append(f"<tr><td>{_direction(row)}{number}</td>{cells}</tr>")
+    lines = f"<tbody>{''.join(body)}</tbody>"
+    return f"<div class=wide><table><thead><tr><th>metric</th>{head}</tr></thead>{lines}</table></div>"
 
 
 def _pairs(found: Evaluation, rows: list[Row]) -> Iterator[str]:
@@ -118,16 +125,17 @@ def _pairs(found: Evaluation, rows: list[Row]) -> Iterator[str]:
     if len(found.methods) < 2:
         return
     names = [html.escape(method.name) for method in found.methods]
-    yield "<h2>Tests</h2><p class=note>Adjusted p of each pair; the mean difference is first minus second.</p><table>"
-    yield "<thead><tr><th>pair</th>" + "".join(f"<th>{row.metric.name}</th>" for row in rows) + "</tr></thead><tbody>"
+    yield "<h2>Tests</h2><p class=note>Mean difference, first method minus second, and the adjusted p of each pair.</p>"
+    heads = "".join(f"<th>{_direction(row)}</th>" for row in rows)
+    yield f"<div class=wide><table><thead><tr><th>pair</th>{heads}</tr></thead><tbody>"
     for first, second in rows[0].ranking.p_values:
         cells = []
         for row in rows:
             p = row.ranking.p_values[first, second]
             difference = _number(row.means[first] - row.means[second])
             cells.append(f"<td>{difference}<small>p {_probability(p)}</small></td>")
-        yield f"<tr><td>{names[first]} and {names[second]}</td>{''.join(cells)}</tr>"
-    yield "</tbody></table>"
+        yield f"<tr><td>{names[first]} minus {names[second]}</td>{''.join(cells)}</tr>"
+    yield "</tbody></table></div>"
 
 
 def _example(found: Evaluation, example: Example) -> str:
@@ -135,19 +143,19 @@ def _example(found: Evaluation, example: Example) -> str:
     errors = [np.abs(estimate - example.truth).mean(0) for estimate in example.estimates]
     scale = max(float(np.quantile(error, 0.995)) for error in errors)
     condition = example.condition[:1]
-    above = [
-        ("input", _shown(condition, *np.quantile(condition, [0.001, 0.999]))),
-        ("truth", _shown(example.truth, low, high)),
+    pictures = [
+        _figure("input", _shown(condition, *np.quantile(condition, [0.001, 0.999]))),
+        _figure("truth", _shown(example.truth, low, high)),
     ]
-    above += [(m.name, _shown(e, low, high)) for m, e in zip(found.methods, example.estimates, strict=True)]
-    below = [(f"error, mean {_number(float(error.mean()))}", coloured(error, scale)) for error in errors]
-    columns = f"style='grid-template-columns:repeat({len(above)},minmax(0,1fr))'"
+    for method, estimate, error in zip(found.methods, example.estimates, errors, strict=True):
+        under = _figure(f"mean absolute error {_number(float(error.mean()))}", coloured(error, scale))
+        pictures.append(_figure(method.name, _shown(estimate, low, high)) + under)
     ramp = coloured(np.linspace(0, 1, 256)[None].repeat(8, 0), 1)
+    height, width = example.truth.shape[1:]
     return (
-        f"<h3>{html.escape(example.name)}</h3>"
-        f"<div class=row {columns}>{''.join(_figure(*item) for item in above)}</div>"
-        f"<div class=row {columns}><span></span><span></span>{''.join(_figure(*item) for item in below)}</div>"
-        f"<div class=bar>error 0 <img alt='colour scale' src='{_data(ramp)}'> {_number(scale)} and above</div>"
+        f"<h3>{html.escape(example.name)} <small>middle {height} x {width} pixels</small></h3>"
+        f"<div class=row>{''.join(f'<div>{picture}</div>' for picture in pictures)}</div>"
+        f"<div class=bar>absolute error 0 <img alt='colour scale' src='{_data(ramp)}'> {_number(scale)} and above</div>"
     )
 
 
@@ -172,14 +180,20 @@ def _data(picture: Picture) -> str:
 def _notes(found: Evaluation, rows: list[Row]) -> list[str]:
     fewer = [
         f"{row.metric.name}: {len(found.images) - row.num_images} of {len(found.images)} images have no number for "
-        "every method and are left out."
-        for row in rows
+        f"every method and are left out ({_lacking(found, place)})."
+        for place, row in enumerate(rows)
         if row.num_images < len(found.images)
     ]
     warning = too_few(found)
     resolution = [_RESOLUTION] if any(row.metric.name.startswith("Resolution") for row in rows) else []
     affine = [_AFFINE] if found.affine else []
     return [_LEGEND, *affine, *resolution, *found.notes, *fewer, *([warning] if warning else [])]
+
+
+def _lacking(found: Evaluation, metric: int) -> str:
+    """On how many images each method has no number."""
+    missing = np.isnan(found.values[metric]).sum(1)
+    return ", ".join(f"{m.name}: {n} without" for m, n in zip(found.methods, missing, strict=True) if n)
 
 
 def _marked(row: Row, place: int, bold: str, underline: str, aside: str = "{}") -> str:

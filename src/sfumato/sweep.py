@@ -147,7 +147,7 @@ def _score(
         held = json.loads(kept.read_text(encoding="utf-8"))
         if held["asked"] == asked:
             return [float(value) for value in held["values"]]
-    source = open_sources(recipe).get("validation")
+    source = open_sources(recipe, splits=["validation"]).get("validation")
     if source is None:
         raise RecipeError("the recipe keeps no validation images to choose by; raise data.validation_fraction")
     model = load(run.model_file, device=device)

@@ -290,6 +290,7 @@ class Trainer:
             target=self.data.target,
             audit=self.data.audit,
             provenance={"step": self.step, "validation": value},
+            factor=self.data.train.factor,
         )
         save_model(self.folder.model_file, self.average.state_dict(), info)
 

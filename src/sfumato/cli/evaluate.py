@@ -1,13 +1,17 @@
 """`sfumato evaluate`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.cli.settings import recipe_of
+from sfumato.cli.settings import places, recipe_of
 from sfumato.errors import RecipeError
+
+if TYPE_CHECKING:
+    from sfumato.model_file import LoadedModel
+    from sfumato.recipe import Recipe
 
 __all__ = ["evaluate"]
 
@@ -21,6 +25,10 @@ def evaluate(
     targets: Annotated[str | None, typer.Option(help="Folder of the truth, with the same names.")] = None,
     manifest: Annotated[str | None, typer.Option(help="In their place, a CSV whose `test` pairs are taken.")] = None,
     store: Annotated[str | None, typer.Option(help="In their place, the `test` split of a packed store.")] = None,
+    folder: Annotated[
+        str | None, typer.Option(help="In their place, the data set of the problem of --recipe or of the first model.")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Recipe in YAML whose test split is taken.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
     samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 16,
     steps: Annotated[int | None, typer.Option(help="Network calls per draw; each recipe's by default.")] = None,
@@ -39,10 +47,14 @@ def evaluate(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
-    """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures."""
+    """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
+
+    Without any word on where test pairs are, they are the test split of the first model's own recipe.
+    """
     with plain_errors():
         from sfumato import evaluate as evaluation
         from sfumato.methods import Microscope, classical_method, model_method, open_model
+        from sfumato.preparation import open_test_set
         from sfumato.progress import Bar
         from sfumato.report import markdown, write_csv, write_report
 
@@ -56,17 +68,12 @@ def evaluate(
             *(classical_method(name, microscope) for name in baselines or []),
             *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
         ]
-        told = [model.info.recipe.data for _, model in opened]
-        upsample = not told or any(data.upsample for data in told)
-        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store}
-        settings = [f"data.{key}={value}" for key, value in given.items() if value]
-        data = recipe_of(None, [*settings, f"data.upsample={str(upsample).lower()}"]).data
-        if told:
-            data = data.model_copy(update={side: getattr(told[0], side) for side in ("input_axes", "target_axes")})
+        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
+        test = _tested(recipe, given, [model for _, model in opened])
         with Bar("evaluating", 0) as bar:
             found = evaluation.evaluate(
                 methods,
-                evaluation.open_test_set(data),
+                open_test_set(test),
                 affine=affine,
                 pixel_um=pixel_um if resolution else None,
                 most=most,
@@ -78,3 +85,22 @@ def evaluate(
         write_csv(found, out / "scores.csv")  # of every image, whatever the unit
         typer.echo(markdown(units, rows))
         typer.echo(f"evaluated: {page}", err=True)
+
+
+def _tested(path: Path | None, given: dict[str, str | None], models: "list[LoadedModel]") -> "Recipe":
+    """The recipe whose test pairs are meant: of a file, of the first model, or one of pairs in the places given."""
+    told = [model.info.recipe.data for model in models]
+    if path is not None:
+        return recipe_of(path, places(given))
+    if given["folder"] or not any(given.values()):
+        if not models:
+            raise RecipeError(
+                "nothing says where the test images are; give inputs and targets, a manifest, a store, a recipe with "
+                "its folder, or a model whose recipe says it"
+            )
+        moved = given if given["folder"] else {}
+        return models[0].info.recipe.model_copy(update={"data": told[0].model_copy(update=moved)})
+    upsample = not told or any(data.upsample for data in told)
+    chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}"])
+    axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}
+    return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)})

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sfumato.data.cache import FrameCache
+from sfumato.data.enlarged import enlarged_region
 from sfumato.data.image import Image
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
@@ -23,8 +22,6 @@ from sfumato.errors import PairingError
 __all__ = ["FilePairs", "FrameReader", "PairSource"]
 
 Array = NDArray[np.generic]
-_MARGIN = 4
-"""Pixels read around a region before interpolation; bicubic needs two."""
 
 
 class PairSource(Protocol):
@@ -35,6 +32,14 @@ class PairSource(Protocol):
     target_channels: int
     dtypes: tuple[np.dtype[Any], np.dtype[Any]]
     """Of conditions and of targets."""
+
+    @property
+    def factor(self) -> tuple[int, ...] | None:
+        """How many target pixels stand on one pixel of what was measured, per axis; None if that is not known.
+
+        Conditions come on the target's grid; this says by how much they were enlarged to be there.
+        """
+        ...
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -125,7 +130,7 @@ class FilePairs:
             )
             for p in pairs
         ]
-        self._factors = [_factor(pair, *readers, upsample) for pair, readers in zip(pairs, self._readers, strict=True)]
+        self.factor = self._equal_factor(upsample)
         self.condition_channels, self.target_channels = (
             self._equal_channels(side, role) for side, role in ((0, "inputs"), (1, "targets"))
         )
@@ -156,19 +161,14 @@ class FilePairs:
         index, frame = self._locate(sample)
         condition, target = self._readers[index]
         sought = self._region(target, (index, 1, frame), frame, corner, size)
-        factor = self._factors[index]
-        if all(f == 1 for f in factor):
-            return self._region(condition, (index, 0, frame), frame, corner, size), sought
-        first = [max(c // f - _MARGIN, 0) for c, f in zip(corner, factor, strict=True)]
-        last = [
-            min(-(-(c + s) // f) + _MARGIN, full)
-            for c, s, f, full in zip(corner, size, factor, condition.spatial, strict=True)
-        ]
-        small = self._region(
-            condition, (index, 0, frame), frame, first, [b - a for a, b in zip(first, last, strict=True)]
+        seen = enlarged_region(
+            lambda first, part: self._region(condition, (index, 0, frame), frame, first, part),
+            condition.spatial,
+            self.factor,
+            corner,
+            size,
         )
-        inside = [c - a * f for c, a, f in zip(corner, first, factor, strict=True)]
-        return _upsample(small, factor, inside, size), sought
+        return seen, sought
 
     def _region(
         self, reader: FrameReader, key: tuple[int, int, int], frame: int, corner: Sequence[int], size: Sequence[int]
@@ -186,9 +186,20 @@ class FilePairs:
     def _common_dtype(self, side: int) -> np.dtype[Any]:
         """A type that holds the pixels of all images; interpolated ones are float32."""
         kinds = {readers[side].image.dtype for readers in self._readers}
-        if side == 0 and any(f != 1 for factor in self._factors for f in factor):
+        if side == 0 and any(f != 1 for f in self.factor):
             kinds.add(np.dtype(np.float32))
         return np.result_type(*kinds)
+
+    def _equal_factor(self, upsample: bool) -> tuple[int, ...]:
+        """A model learns one enlargement, and later enlarges what it restores by the same."""
+        factors = [_factor(pair, *readers, upsample) for pair, readers in zip(self.pairs, self._readers, strict=True)]
+        for pair, factor in zip(self.pairs, factors, strict=True):
+            if factor != factors[0]:
+                raise PairingError(
+                    f"targets have {factors[0]} times as many pixels as inputs in {self.pairs[0].name} and {factor} "
+                    f"times in {pair.name}; expected the same in all: leave some out, or resample them"
+                )
+        return factors[0]
 
     def _equal_channels(self, side: int, role: str) -> int:
         first = self._readers[0][side]
@@ -222,11 +233,3 @@ def _factor(pair: Pair, condition: FrameReader, target: FrameReader, upsample: b
             f"sizes, or whole multiples with upsampling: {hint}"
         )
     return tuple(t // c for c, t in zip(condition.spatial, target.spatial, strict=True))
-
-
-def _upsample(small: Array, factor: Sequence[int], corner: Sequence[int], size: Sequence[int]) -> Array:
-    """Interpolate (K, *spatial) and cut a region out of the result; the margin makes it equal to the whole's."""
-    mode = "bicubic" if small.ndim == 3 else "trilinear"
-    images = torch.from_numpy(np.ascontiguousarray(small).astype(np.float32))[None]
-    large = F.interpolate(images, scale_factor=[float(f) for f in factor], mode=mode, align_corners=False)[0]
-    return large[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))].numpy()

@@ -70,7 +70,10 @@ def _describe(sources: Mapping[str, PairSource]) -> dict[str, Any]:
         digest.update(repr(facts).encode())
         for sample in range(len(source)):
             digest.update(repr((source.name(sample), source.spatial(sample))).encode())
-    splits = {split: {"samples": len(source), "smallest": source.smallest()} for split, source in sources.items()}
+    splits = {
+        split: {"samples": len(source), "smallest": source.smallest(), "factor": source.factor and list(source.factor)}
+        for split, source in sources.items()
+    }
     return {"version": VERSION, "complete": False, "digest": digest.hexdigest(), "splits": splits}
 
 

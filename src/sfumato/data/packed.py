@@ -59,6 +59,8 @@ class PackedPairs:
             self.dtypes = (np.dtype(self._condition.dtype), np.dtype(self._target.dtype))
             self._sizes, self._ends, self._text = (_table(path, split, name) for name in _TABLES)
             self._smallest = int(splits[split]["smallest"])
+            factor = splits[split].get("factor")  # stores of earlier versions do not say
+            self.factor = None if factor is None else tuple(int(f) for f in factor)
             self._check()
 
     def __len__(self) -> int:
@@ -91,6 +93,8 @@ class PackedPairs:
             raise DamageError(f"its conditions and targets have the shapes {shapes}", expected="equal ones")
         if self._sizes.shape != (number, self.ndim) or self._ends.shape != (number,):
             raise DamageError(f"its tables have {len(self._sizes)} and {len(self._ends)} rows", expected=str(number))
+        if self.factor is not None and (len(self.factor) != self.ndim or min(self.factor) < 1):
+            raise DamageError(f"its factor of enlargement is {self.factor}", expected=f"{self.ndim} numbers from 1")
         if not 0 <= self._smallest < number:
             raise DamageError(f"its smallest sample is number {self._smallest}", expected=f"one of {number}")
 

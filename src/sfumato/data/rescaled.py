@@ -28,7 +28,7 @@ class RescaledPairs(ABC):
         self.source = source
         self.ndim = source.ndim
         self.condition_channels, self.target_channels = source.condition_channels, source.target_channels
-        self.dtypes = source.dtypes
+        self.dtypes, self.factor = source.dtypes, source.factor
         self._measured = FrameCache(_CACHE_BYTES)
 
     def __len__(self) -> int:

@@ -56,7 +56,7 @@ def coated_pits(field_um: tuple[float, float], *, seed: int, per_um2: float = 1.
 
 
 def microtubules(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 1.7) -> Emitters:
-    """Microtubules: long, of even brightness, with slow bends.
+    """Microtubules: long, of nearly even brightness, with slow bends and small swings.
 
     Args:
         field_um: Height and width.
@@ -70,8 +70,10 @@ def microtubules(field_um: tuple[float, float], *, seed: int, um_per_um2: float 
     centres = draw.sides * draw.uniform(number, 2) - MARGIN_UM
     # Most run from the same side of the cell.
     heading = math.pi * draw.uniform(1) + 0.7 * draw.normal(number)
-    paths = draw.filaments(centres, heading, length_um, bend=0.55, over_um=1.0)
-    return _emitters(paths, draw.labels(paths, patch_um=0.06, spread=0.2))
+    # Motors push them about: they swing within a micrometre as well as bend over several.
+    paths = draw.filaments(centres, heading, length_um, bend=0.45, over_um=1.0, swing=0.25)
+    strength = (0.15 * draw.normal(number, 1)).exp()
+    return _emitters(paths, strength * draw.labels(paths, patch_um=0.06, spread=0.35))
 
 
 def f_actin(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 16.0) -> Emitters:
@@ -103,7 +105,7 @@ def f_actin(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 16.
     return _emitters(paths, strength * fading * draw.labels(paths, patch_um=0.05, spread=0.4))
 
 
-def endoplasmic_reticulum(field_um: tuple[float, float], *, seed: int, mesh_um: float = 1.4) -> Emitters:
+def endoplasmic_reticulum(field_um: tuple[float, float], *, seed: int, mesh_um: float = 1.1) -> Emitters:
     """Endoplasmic reticulum: tubules between three-way junctions, some loose ends, and small sheets.
 
     The junctions and tubules are those of a Voronoi diagram, bent.
@@ -114,7 +116,8 @@ def endoplasmic_reticulum(field_um: tuple[float, float], *, seed: int, mesh_um: 
         mesh_um: Mean distance of neighbouring meshes.
     """
     draw = _Draw(seed, field_um, margin_um=MARGIN_UM + 2 * mesh_um)
-    sites = draw.places(1 / mesh_um**2)
+    # Fine meshes lie beside wide ones.
+    sites = draw.thinned(draw.places(2 / mesh_um**2), scale_um=1.2 * mesh_um)
     ends = _voronoi_edges(sites, reach_um=4 * mesh_um)
     ends = ends[draw.uniform(len(ends)) < 0.86]
     number, num_points = len(ends), max(2, round(3 * mesh_um / _SPACING_UM))
@@ -132,7 +135,9 @@ def endoplasmic_reticulum(field_um: tuple[float, float], *, seed: int, mesh_um: 
     flare = (-(torch.minimum(along, 1 - along) * span / 0.12)).exp()
     paths = middle + (0.022 + 0.03 * flare)[..., None] * draw.normal(number, num_points, 2)
     strength = span / num_points * (0.3 * draw.normal(number, 1)).exp() * (1 + 0.7 * flare)
-    tubules = _emitters(paths, 60 * strength * draw.smooth(paths, scale_um=0.3, spread=0.45))
+    # Membrane proteins gather: tubules look beaded as well as unequally bright.
+    uneven = draw.smooth(paths, scale_um=0.3, spread=0.35) * draw.smooth(middle, scale_um=0.05, spread=0.45)
+    tubules = _emitters(paths, 60 * strength * uneven)
     sheets = _sheets(draw, sites, share=0.05, reach_um=1.3 * mesh_um)
     return Emitters(*(torch.cat(parts) for parts in zip(tubules, sheets, strict=True)))
 
@@ -186,14 +191,24 @@ class _Draw:
         patches = 1 + spread * self.normal(number, -(-num_points // repeat))
         return patches.clamp_min(0).repeat_interleave(repeat, 1)[:, :num_points] * _SPACING_UM
 
-    def filaments(self, centres: Tensor, heading: Tensor, length_um: float, *, bend: float, over_um: float) -> Tensor:
-        """Smooth paths through centres, (N, P, 2); their curvature is noise of ``bend`` per um, over ``over_um``."""
+    def filaments(
+        self, centres: Tensor, heading: Tensor, length_um: float, *, bend: float, over_um: float, swing: float = 0.0
+    ) -> Tensor:
+        """Smooth paths through centres, (N, P, 2).
+
+        Their curvature is noise of ``bend`` per um that changes over ``over_um``; around the path that it gives their
+        heading swings by ``swing`` rad, over a third of that length.
+        """
         num_points = max(2, round(length_um / _SPACING_UM))
-        num_knots = max(2, math.ceil(length_um / over_um)) + 1
-        knots = bend * self.normal(len(centres), 1, num_knots)
-        curvature = torch.nn.functional.interpolate(knots, num_points, mode="linear", align_corners=True)[:, 0]
-        turned = (curvature * _SPACING_UM).cumsum(1)
+
+        def noise(scale_um: float) -> Tensor:
+            knots = self.normal(len(centres), 1, max(2, math.ceil(length_um / scale_um)) + 1)
+            return torch.nn.functional.interpolate(knots, num_points, mode="linear", align_corners=True)[:, 0]
+
+        turned = (bend * noise(over_um) * _SPACING_UM).cumsum(1)
         direction = heading[:, None] + turned - turned[:, num_points // 2, None]
+        if swing > 0:
+            direction = direction + swing * noise(over_um / 3)
         path = _SPACING_UM * torch.stack([direction.sin(), direction.cos()], -1).cumsum(1)
         return centres[:, None] + path - path[:, num_points // 2, None]
 

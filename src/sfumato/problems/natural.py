@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.data.enlarged import enlarge_tensor
 from sfumato.data.frames import PairSource
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.request import Request, parameters
@@ -42,16 +43,15 @@ class NaturalSettings:
 
 
 def coarsen(image: Tensor, factor: int) -> Tensor:
-    """An image (..., C, H, W) as a grid coarser by ``factor`` shows it, on its own grid again.
+    """An image (..., C, H, W) as a grid coarser by ``factor``, a divisor of its sides, shows it; on its own grid again.
 
     Example:
         >>> coarsen(torch.ones(1, 3, 16, 16), 4).shape
         torch.Size([1, 3, 16, 16])
     """
-    size = tuple(image.shape[-2:])
     flat = image.reshape(-1, *image.shape[-3:])
-    small = F.interpolate(flat, size=[side // factor for side in size], mode="bicubic", antialias=True)
-    return F.interpolate(small.clamp(0, 1), size=size, mode="bicubic").reshape(image.shape)
+    small = F.interpolate(flat, size=[side // factor for side in image.shape[-2:]], mode="bicubic", antialias=True)
+    return enlarge_tensor(small.clamp(0, 1), (factor, factor)).reshape(image.shape)
 
 
 class DownsampledPairs:
@@ -67,7 +67,7 @@ class DownsampledPairs:
     dtypes: tuple[np.dtype[Any], np.dtype[Any]] = (np.dtype(np.float32), np.dtype(np.float32))
 
     def __init__(self, photographs: Photographs, factor: int) -> None:
-        self.photographs, self.factor = photographs, factor
+        self.photographs, self.factor = photographs, (factor, factor)
 
     def __len__(self) -> int:
         return len(self.photographs)
@@ -89,7 +89,7 @@ class DownsampledPairs:
     ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         """Condition and target, both (3, *size), from 0 to 1."""
         target = self.photographs.read(sample)
-        condition = coarsen(torch.from_numpy(target), self.factor).numpy()
+        condition = coarsen(torch.from_numpy(target), self.factor[0]).numpy()
         part = (slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))
         return condition[part], target[part]
 

@@ -149,6 +149,7 @@ class PhasePairs:
     ndim = 2
     target_channels = 1
     dtypes: tuple[np.dtype[Any], np.dtype[Any]] = (np.dtype(np.float32), np.dtype(np.float32))
+    factor = (1, 1)
 
     def __init__(
         self,

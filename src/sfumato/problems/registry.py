@@ -3,13 +3,16 @@
 import difflib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Any
+
+import numpy as np
 
 from sfumato.data.frames import PairSource
 from sfumato.errors import RecipeError
 from sfumato.problems import microscopy, natural, phase
 from sfumato.problems.request import Request
 
-__all__ = ["PROBLEMS", "open_problem"]
+__all__ = ["PROBLEMS", "full_scale", "open_problem"]
 
 PROBLEMS: Mapping[str, Callable[[Request], dict[str, PairSource]]] = MappingProxyType(
     {
@@ -23,6 +26,20 @@ PROBLEMS: Mapping[str, Callable[[Request], dict[str, PairSource]]] = MappingProx
     }
 )
 """Problems by their word. Image pairs as they are, `pairs`, need no problem."""
+
+
+_SHARES = frozenset({"natural"})
+"""Problems whose conditions are pictures, read as shares of the brightest value that their type can hold."""
+
+
+def full_scale(word: str, dtype: np.dtype[Any]) -> float:
+    """What a picture's pixels are divided by before a model of a problem sees them.
+
+    Example:
+        >>> full_scale("natural", np.dtype(np.uint8)), full_scale("pairs", np.dtype(np.uint8))
+        (255.0, 1.0)
+    """
+    return float(np.iinfo(dtype.name).max) if word in _SHARES and dtype.kind in "iu" else 1.0
 
 
 def open_problem(word: str, request: Request) -> dict[str, PairSource]:

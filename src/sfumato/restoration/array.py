@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.baselines import Regression
+from sfumato.data.enlarged import enlarge
 from sfumato.data.scaling import image_range, scale_to
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
@@ -19,14 +20,17 @@ from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.tiles import tiled
 from sfumato.sampling import sample
 
-__all__ = ["Restored", "draw_blocks", "normalised", "regress", "restore"]
+__all__ = ["Restored", "draw_blocks", "enlargement", "normalised", "regress", "restore", "restore_condition"]
 
 
 class Restored(NamedTuple):
     """A restored image in the units of the targets that the model was trained on."""
 
     mean: NDArray[np.float32]
-    """Mean of the samples: the restored image, shape (C, *spatial), or (*spatial) if the measured one was so."""
+    """Mean of the samples: the restored image, shape (C, *spatial), or (*spatial) if the measured one was so.
+
+    It has the grid of the targets, which may be finer than that of the measured image.
+    """
     std: NDArray[np.float32] | None
     """Their standard deviation: the uncertainty of every pixel. None from a regression, which does not know it."""
 
@@ -40,6 +44,7 @@ def restore(
     seed: int = 0,
     image: int = 0,
     tile: int | None = None,
+    on_target_grid: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """Draw samples of the posterior of one image and summarise them; a regression runs once and gives its one image.
@@ -48,12 +53,13 @@ def restore(
 
     Args:
         array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
-            channel, (*spatial).
+            channel, (*spatial). A model of finer targets enlarges it first, as its training inputs were.
         model: From :func:`sfumato.load`.
         num_samples: How many draws; at least 2.
         num_steps: Network calls per draw; the recipe's if not given.
         seed: The same seed gives the same draws.
         image: Number of this image among those that are restored with one seed.
+        on_target_grid: Whether the image was enlarged already, so that it must not be again.
         tile: Side of a tile in pixels; chosen by the image's size if not given.
         progress: Called with the number of draws that were just made.
 
@@ -66,32 +72,55 @@ def restore(
         >>> restored.mean.shape == image.shape  # doctest: +SKIP
         True
     """
-    condition, has_channels = normalised(array, model)
-    spatial = condition.shape[2:]
+    condition, has_channels = normalised(array, model, on_target_grid=on_target_grid)
+    mean, std = restore_condition(
+        condition,
+        model,
+        num_samples=num_samples,
+        num_steps=num_steps,
+        seed=seed,
+        image=image,
+        tile=tile,
+        progress=progress,
+    )
+    if has_channels or len(mean) > 1:
+        return Restored(mean, std)
+    return Restored(mean[0], None if std is None else std[0])
+
+
+def restore_condition(
+    condition: Tensor,
+    model: LoadedModel,
+    *,
+    num_samples: int,
+    num_steps: int | None = None,
+    seed: int = 0,
+    image: int = 0,
+    tile: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Restored:
+    """The same for an image as the networks take it, shape (1, K, *spatial); what is restored is (C, *spatial)."""
+    spatial, target = condition.shape[2:], model.info.target
     layout = choose_layout(model, spatial, num_samples, chunk=_whole(model, spatial), halo=0, tile=tile)
     if isinstance(model.model, Regression):
         estimate = regress(condition, model, tile=layout.tile)
-        image_alone = model.info.target.invert(estimate, axis=0).numpy()
         if progress is not None:
             progress(num_samples)
-        return Restored(image_alone if has_channels or len(image_alone) > 1 else image_alone[0], None)
+        return Restored(target.invert(estimate, axis=0).numpy(), None)
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
-    noise = NoiseField(seed, image=image)
     blocks = draw_blocks(
         condition,
         model,
         num_samples=num_samples,
         batch=layout.batch,
         num_steps=num_steps,
-        noise=noise,
+        noise=NoiseField(seed, image=image),
         tile=layout.tile,
         progress=progress,
     )
     posterior = Posterior.of(blocks, num_samples)
-    mean = model.info.target.invert(posterior.mean, axis=0).numpy()
-    std = model.info.target.invert_spread(posterior.std, axis=0).numpy()
-    return Restored(mean, std) if has_channels or len(mean) > 1 else Restored(mean[0], std[0])
+    return Restored(target.invert(posterior.mean, axis=0).numpy(), target.invert_spread(posterior.std, axis=0).numpy())
 
 
 def draw_blocks(
@@ -149,8 +178,29 @@ def _whole(model: LoadedModel, spatial: Sequence[int]) -> int:
     return -(-max(spatial) // step) * step
 
 
+def enlargement(model: LoadedModel) -> tuple[int, ...]:
+    """How many pixels of what a model gives stand on one pixel of what it is given, per spatial axis.
+
+    Raises:
+        ImageError: If it enlarges and its file does not say by how much.
+    """
+    if model.info.factor is not None:
+        return model.info.factor
+    if model.info.recipe.data.upsample:
+        raise ImageError(
+            "this model was trained on enlarged inputs (data.upsample), and its file does not say by how much; "
+            "expected a factor per axis: train it again with this version, or enlarge the image yourself (bicubic) and "
+            "say that it is on the target's grid (on_target_grid=True, --on-target-grid)"
+        )
+    return (1,) * model.info.recipe.model.ndim
+
+
 def normalised(
-    array: NDArray[np.generic], model: LoadedModel, low_high: NDArray[np.float64] | None = None
+    array: NDArray[np.generic],
+    model: LoadedModel,
+    *,
+    on_target_grid: bool = False,
+    low_high: NDArray[np.float64] | None = None,
 ) -> tuple[Tensor, bool]:
     """The image as the network takes it, shape (1, K, *spatial), and whether it came with channels.
 
@@ -172,6 +222,8 @@ def normalised(
         )
     device = next(model.model.parameters()).device
     data = model.info.recipe.data
+    if not on_target_grid:
+        pixels = enlarge(pixels, enlargement(model))
     scaled = pixels
     if data.normalize == "image":
         scaled = scale_to(pixels, image_range(pixels, data.quantiles) if low_high is None else low_high)

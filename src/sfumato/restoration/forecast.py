@@ -52,7 +52,7 @@ class Forecast:
 def forecast(restoration: Restoration) -> Forecast:
     """Count, and time one step of one batch of the largest chunk's share of samples."""
     job, model = restoration.job, restoration.model
-    ndim = len(restoration.frames.axes)
+    ndim = len(restoration.measured.axes)
     stage = job.plan.stages[0]
     first = job.plan.task(0)
     seen = first.seen_size[-ndim:]

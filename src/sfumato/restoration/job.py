@@ -35,6 +35,7 @@ class Job:
         model_sha256: Its hash.
         source: Path or address of what was measured.
         source_axes: Its axes, where it does not say.
+        source_on_target_grid: Whether it was enlarged to the grid of the targets already.
         axes: Of the plan: those of the output without C, in OME-Zarr's order.
         channels: Of the output; 0 if it has no axis C.
         outputs: What is written.
@@ -52,6 +53,7 @@ class Job:
     model_sha256: str
     source: str
     source_axes: str | None
+    source_on_target_grid: bool
     axes: str
     channels: int
     outputs: tuple[Output, ...]

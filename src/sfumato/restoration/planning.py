@@ -11,15 +11,14 @@ from pathlib import Path
 import torch
 
 from sfumato.baselines import Regression
-from sfumato.data.frames import FrameReader
 from sfumato.data.image import PixelSize
-from sfumato.data.io import open_image
 from sfumato.data.ome_zarr_writer import Version
 from sfumato.data.pyramid import plan_levels
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel, load
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.layout import choose_layout
+from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Plan
 
 __all__ = ["Restoration", "Settings", "plan_restoration"]
@@ -40,6 +39,7 @@ class Settings:
         quantiles: Levels between 0 and 1 whose images are written too.
         keep_samples: Write every draw.
         axes: Of the source, where it does not say.
+        on_target_grid: Whether the source was enlarged to the grid of the targets already.
         ome_zarr: Version of OME-Zarr that is written.
         chunk: Side of a chunk in pixels.
         halo: Pixels beyond it that the networks see.
@@ -54,6 +54,7 @@ class Settings:
     quantiles: tuple[float, ...] = ()
     keep_samples: bool = False
     axes: str | None = None
+    on_target_grid: bool = False
     ome_zarr: Version = "0.5"
     chunk: int | None = None
     halo: int | None = None
@@ -71,19 +72,19 @@ class Restoration:
         journal: Folder of the job and its journal.
         files: Where each output will be; the job's own places if they are stores.
         model: The loaded model.
-        frames: What was measured.
+        measured: What is restored.
     """
 
     job: Job
     journal: Path
     files: tuple[str, ...]
     model: LoadedModel
-    frames: FrameReader
+    measured: Measured
 
     @property
     def pixel_size(self) -> dict[str, PixelSize]:
         """Of the output, by axis letter."""
-        return _sizes(self.frames, self.job.axes)
+        return _sizes(self.measured, self.job.axes)
 
     @property
     def is_store(self) -> bool:
@@ -119,11 +120,11 @@ def plan_restoration(
     if suffix not in _FORMATS or ("://" in place and suffix != ".zarr"):
         raise ImageError(f"the output is {place}; expected {', '.join(_FORMATS)}, and at an address .zarr; rename it")
     loaded = load(model, device=device)
-    frames = FrameReader(open_image(source, axes=settings.axes), loaded.info.recipe.model.ndim)
-    _check(loaded, frames, settings)
+    measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
+    _check(loaded, measured, settings)
     layout = choose_layout(
         loaded,
-        frames.spatial,
+        measured.spatial,
         settings.num_samples,
         settings.num_steps or loaded.info.recipe.sample.steps,
         chunk=settings.chunk,
@@ -131,14 +132,14 @@ def plan_restoration(
         tile=settings.tile,
         batch=settings.batch,
     )
-    axes = "".join(axis for axis in "TSZYX" if axis in (*frames.frame_axes, *frames.axes))
-    lengths = dict(zip(frames.image.axes, frames.image.shape, strict=True)) | dict(
-        zip(frames.axes, frames.spatial, strict=True)
+    axes = "".join(axis for axis in "TSZYX" if axis in (*measured.frame_axes, *measured.axes))
+    lengths = dict(zip(measured.frame_axes, measured.frame_shape, strict=True)) | dict(
+        zip(measured.axes, measured.spatial, strict=True)
     )
     shape = tuple(lengths[axis] for axis in axes)
-    sides = dict(zip(frames.axes, layout.chunk, strict=True))
+    sides = dict(zip(measured.axes, layout.chunk, strict=True))
     plan = Plan(
-        levels=_levels(shape, axes, frames, is_store=suffix == ".zarr"),
+        levels=_levels(shape, axes, measured, is_store=suffix == ".zarr"),
         chunk=tuple(sides.get(axis, 1) for axis in axes),
         halo=tuple(layout.halo if axis in sides else 0 for axis in axes),
     )
@@ -154,6 +155,7 @@ def plan_restoration(
         model_sha256=loaded.sha256,
         source=_absolute(str(source)),
         source_axes=settings.axes,
+        source_on_target_grid=settings.on_target_grid,
         axes=axes,
         channels=channels if channels > 1 else 0,
         outputs=tuple(what._replace(place=_absolute(at)) for (what, _), at in zip(names, places, strict=True)),
@@ -167,15 +169,15 @@ def plan_restoration(
         ome_zarr=settings.ome_zarr,
     )
     files = tuple(_absolute(file) for file in files)
-    return Restoration(job, folder, files, loaded, frames)
+    return Restoration(job, folder, files, loaded, measured)
 
 
-def _check(model: LoadedModel, frames: FrameReader, settings: Settings) -> None:
+def _check(model: LoadedModel, measured: Measured, settings: Settings) -> None:
     """What would fail in every task is better said at once."""
     channels = model.info.condition_channels
-    if frames.channels != channels:
+    if measured.channels != channels:
         raise ImageError(
-            f"{frames.image.name} has {frames.channels} channels (axes {frames.image.axes}); this model takes "
+            f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
             f"{channels}; choose channels, or state the axes"
         )
     if settings.num_samples < 2 and not isinstance(model.model, Regression):
@@ -184,15 +186,15 @@ def _check(model: LoadedModel, frames: FrameReader, settings: Settings) -> None:
         raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
 
 
-def _levels(shape: Sequence[int], axes: str, frames: FrameReader, *, is_store: bool) -> tuple[tuple[int, ...], ...]:
+def _levels(shape: Sequence[int], axes: str, measured: Measured, *, is_store: bool) -> tuple[tuple[int, ...], ...]:
     number, longest = 1, max(length for axis, length in zip(axes, shape, strict=True) if axis in "YX")
     while is_store and longest > _COARSEST:
         number, longest = number + 1, -(-longest // 2)
-    return tuple(level.shape for level in plan_levels(shape, axes, _sizes(frames, axes), num_levels=number))
+    return tuple(level.shape for level in plan_levels(shape, axes, _sizes(measured, axes), num_levels=number))
 
 
-def _sizes(frames: FrameReader, axes: str) -> dict[str, PixelSize]:
-    return {axis: size for axis, size in frames.image.pixel_size.items() if axis in axes}
+def _sizes(measured: Measured, axes: str) -> dict[str, PixelSize]:
+    return {axis: size for axis, size in measured.pixel_size.items() if axis in axes}
 
 
 def _names(model: LoadedModel, settings: Settings) -> list[tuple[Output, str]]:

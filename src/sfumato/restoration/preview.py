@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.io import open_image
 from sfumato.panels import draw_panel
-from sfumato.restoration.array import restore
+from sfumato.restoration.array import restore_condition
 from sfumato.restoration.planning import Restoration
 
 __all__ = ["draw_preview", "draw_result"]
@@ -19,17 +19,24 @@ _DEPTH = 32
 
 def draw_preview(restoration: Restoration, path: Path) -> Path:
     """Restore the middle of the middle frame and draw what was measured, the mean and the uncertainty."""
-    frames, job = restoration.frames, restoration.job
-    corner, size = _middle(frames.spatial)
-    measured = frames.read(frames.num_frames // 2, corner, size)
-    restored = restore(measured, restoration.model, num_samples=job.num_samples, num_steps=job.num_steps, seed=job.seed)
-    draw_panel(path, _flat(measured), _flat(restored.mean), None if restored.std is None else _flat(restored.std))
+    source, job = restoration.measured, restoration.job
+    corner, size = _middle(source.spatial)
+    frame = source.num_frames // 2
+    restored = restore_condition(
+        source.condition(frame, corner, size),
+        restoration.model,
+        num_samples=job.num_samples,
+        num_steps=job.num_steps,
+        seed=job.seed,
+    )
+    shown = _flat(source.read(frame, corner, size))
+    draw_panel(path, shown, _flat(restored.mean), None if restored.std is None else _flat(restored.std))
     return path
 
 
 def draw_result(restoration: Restoration, path: Path) -> Path:
     """Draw the middle of the middle frame of what a finished restoration wrote."""
-    frames = restoration.frames
+    frames = restoration.measured
     corner, size = _middle(frames.spatial)
     frame = frames.num_frames // 2
     shown = [frames.read(frame, corner, size)]

@@ -201,7 +201,7 @@ def _copy_out(restoration: Restoration) -> None:
         store = OutputImage.open(output.place)
         dtype: Any = None
         if Path(file).suffix.lower() == ".png":
-            source = restoration.frames.image.dtype
+            source = restoration.measured.dtype
             dtype = source if source.name in ("uint8", "uint16") else np.uint16
         copy_image(store.image(), file, store.metadata, dtype=dtype)
     shutil.rmtree(restoration.journal)

@@ -12,16 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.baselines import Regression
-from sfumato.data.frames import FrameReader
-from sfumato.data.io import open_image
+from sfumato.data.normalize import Normalization
 from sfumato.data.output import OutputImage
-from sfumato.data.scaling import image_range
 from sfumato.errors import ModelFileError, SfumatoError, StorageError
 from sfumato.model_file import LoadedModel, load
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
-from sfumato.restoration.array import draw_blocks, normalised, regress
+from sfumato.restoration.array import draw_blocks, regress
 from sfumato.restoration.job import Job, Output
+from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Task
 
 __all__ = ["Outcome", "checksum_of", "run_task"]
@@ -89,8 +88,7 @@ class _Opened:
                 f"{job.model} has the hash {self.model.sha256[:12]}, but the job was planned with "
                 f"{job.model_sha256[:12]}; give every worker the same file"
             )
-        self.frames = FrameReader(open_image(job.source, axes=job.source_axes), self.model.info.recipe.model.ndim)
-        self.ranges: dict[int, NDArray[np.float64]] = {}
+        self.measured = Measured(job.source, self.model, axes=job.source_axes, on_target_grid=job.source_on_target_grid)
         self.outputs = _outputs(job)
 
     def restore(self, task: Task) -> tuple[int, int]:
@@ -118,15 +116,14 @@ class _Opened:
     def _restored(self, task: Task, batch: int) -> Iterator[NDArray[np.float32]]:
         """Images of the chunk, shape (C, *spatial), one for each output of the job."""
         job, model = self.job, self.model
-        ndim = len(self.frames.axes)
+        ndim = len(self.measured.axes)
         frame = self._frame(task.corner[:-ndim])
         corner = task.seen_corner[-ndim:]
-        measured = self.frames.read(frame, corner, task.seen_size[-ndim:])
-        condition, _ = normalised(measured, model, self._range(frame))
+        condition = self.measured.condition(frame, corner, task.seen_size[-ndim:])
         inner: tuple[Any, ...] = (..., *task.inner[-ndim:])
         target = model.info.target
         if isinstance(model.model, Regression):
-            yield target.invert(regress(condition, model, tile=job.tile)[inner], axis=0).numpy()
+            yield self._in_units(target.invert(regress(condition, model, tile=job.tile)[inner], axis=0))
             return
         levels = [output.level for output in job.outputs if output.content == "quantile"]
         posterior = Posterior(job.num_samples, quantiles=levels)
@@ -139,24 +136,19 @@ class _Opened:
             if any(output.content == "sample" for output in job.outputs):
                 kept.extend(block[inner])
         for output in job.outputs:
-            yield _summary(output, posterior, kept, target)
+            yield self._in_units(_summary(output, posterior, kept, target))
 
-    def _range(self, frame: int) -> NDArray[np.float64] | None:
-        """Of a whole frame, where the model was trained on images that were scaled each by itself."""
-        data = self.model.info.recipe.data
-        if data.normalize != "image":
-            return None
-        if frame not in self.ranges:
-            whole = self.frames.read(frame, [0] * len(self.frames.axes), self.frames.spatial)
-            self.ranges = {frame: image_range(whole, data.quantiles)}
-        return self.ranges[frame]
+    def _in_units(self, image: Tensor) -> NDArray[np.float32]:
+        """Of the targets; a model of pictures knows shares of full scale only."""
+        scale = self.measured.full_scale
+        return np.asarray((image if scale == 1 else image * scale).numpy())
 
     def _frame(self, place: Sequence[int]) -> int:
         """Number of a frame in the source, whose axes may have another order than the output's."""
-        if not self.frames.frame_axes:
+        if not self.measured.frame_axes:
             return 0
         along = dict(zip(self.job.axes, place, strict=False))
-        return int(np.ravel_multi_index([along[axis] for axis in self.frames.frame_axes], self.frames.frame_shape))
+        return int(np.ravel_multi_index([along[axis] for axis in self.measured.frame_axes], self.measured.frame_shape))
 
     def _write(self, output: OutputImage, task: Task, pixels: NDArray[np.float32]) -> int:
         """Write (C, *spatial); axes of frames have length 1 in a chunk, so C may stand before or between them."""
@@ -172,14 +164,14 @@ def _with_channels(job: Job, numbers: Sequence[int], channel: int) -> tuple[int,
     return (*numbers[:place], channel, *numbers[place:])
 
 
-def _summary(output: Output, posterior: Posterior, kept: list[Tensor], target: Any) -> NDArray[np.float32]:
+def _summary(output: Output, posterior: Posterior, kept: list[Tensor], target: Normalization) -> Tensor:
     if output.content == "std":
-        return np.asarray(target.invert_spread(posterior.std, axis=0).numpy())
+        return target.invert_spread(posterior.std, axis=0)
     if output.content == "quantile":
         image = posterior.quantile(output.level)
     else:
         image = kept[output.number] if output.content == "sample" else posterior.mean
-    return np.asarray(target.invert(image, axis=0).numpy())
+    return target.invert(image, axis=0)
 
 
 def _joined(checksums: Sequence[int]) -> int:
