@@ -84,7 +84,7 @@ def agreement(estimate: Tensor, reference: Tensor) -> tuple[float, float]:
     """Correlation and NRMSE of what the filter leaves of both."""
     one, other = (high_pass(phase, PERIOD_PX) for phase in (estimate, reference))
     correlation = float(torch.corrcoef(torch.stack([one.flatten(), other.flatten()]))[0, 1])
-    return correlation, float((one - other).square().mean().sqrt() / other.std())
+    return correlation, float((one - other).square().mean().sqrt() / other.std(correction=0))
 
 
 def measure(folder: Path) -> list[dict[str, str]]:

@@ -135,7 +135,7 @@ def forward_error(field: Field, phase: Tensor, distance_um: float, measured: Ten
     light = field.in_focus.clamp_min(DARKEST)
     made = fresnel.defocused_intensity(phase.double(), light, distance_um, margin=128, **field.optics)
     inner = [grid.crop(image, margin) for image in (made / made.mean(), measured)]
-    return float((inner[0] - inner[1]).square().mean().sqrt() / inner[1].std())
+    return float((inner[0] - inner[1]).square().mean().sqrt() / inner[1].std(correction=0))
 
 
 def candidates(field: Field) -> dict[str, Tensor]:
