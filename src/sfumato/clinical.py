@@ -58,8 +58,13 @@ def compare(
         raise RecipeError(f"no solver is called {solver!r}; choose one of {', '.join(SOLVERS)}")
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    optics: dict[str, float] = {"wavelength_um": wavelength_um, "pixel_um": pixel_um, "shot_um": shot_um}
-    effort: dict[str, Any] = {"solver": solver, "max_iterations": max_iterations}
+    options: dict[str, Any] = {
+        "wavelength_um": wavelength_um,
+        "pixel_um": pixel_um,
+        "shot_um": shot_um,
+        "solver": solver,
+        "max_iterations": max_iterations,
+    }
     table: dict[str, dict[str, float]] = {}
     made, total = 0, len(stacks) * (2 + len(models))
 
@@ -71,9 +76,9 @@ def compare(
 
     for number, (name, stack) in enumerate(stacks.items()):
         tell(f"{name}: pseudo truth from {len(stack.distances_um)} planes")
-        specimen = protocol(stack, order=order, **optics, **effort)
+        specimen = protocol(stack, order=order, **options)
         tell(f"{name}: {solver} from two shots")
-        phases = {solver: two_shot_tie(specimen.two_shot, **optics, **effort)}
+        phases = {solver: two_shot_tie(specimen.two_shot, **options)}
         for title, model in models.items():
             tell(f"{name}: {title}")
             restored = restore(specimen.two_shot.numpy(), model, num_samples=num_samples, seed=seed, image=number)
