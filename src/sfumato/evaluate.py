@@ -261,7 +261,8 @@ def _comparable(method: Method, estimate: Array, truth: Array, affine: bool) -> 
 def _without_mean(image: Array) -> Array:
     """(C, H, W) of float64, each channel of mean 0."""
     exact = np.asarray(image, np.float64)
-    return np.subtract(exact, exact.mean((-2, -1), keepdims=True))
+    centred: Array = exact - exact.mean((-2, -1), keepdims=True)
+    return centred
 
 
 def _measured(used: Sequence[Metric], estimate: Tensor, truth: Tensor) -> Iterator[float]:
