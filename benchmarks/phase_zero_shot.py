@@ -38,7 +38,7 @@ from sfumato.train import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "small" / "qpi_in_focus.yaml"
 RESULTS = Path(__file__).parent / "results" / "phase_zero_shot.csv"
-SAMPLES, STEPS, PERIOD_PX = 8, 16, 64
+SAMPLES, STEPS, PERIOD_PX = 32, 8, 64
 FLAT, MODEL, TIE = "flat phase", "model", "best TIE"
 
 
@@ -48,8 +48,9 @@ def fields() -> list[Field]:
     defocus, wavelength, pixel = (
         float(np.asarray(forward[f"{name}_um"])) for name in ("defocus", "wavelength", "pixel")
     )
-    one_lens = microlenses(slice(490, 810), slice(510, 830))
-    return [field.resampled(defocus * wavelength / pixel**2) for field in (hela(), one_lens, cheek())]
+    cells = hela(slice(540, 860), slice(500, 820))
+    rim = microlenses(slice(490, 706), slice(510, 726))
+    return [field.resampled(defocus * wavelength / pixel**2) for field in (cells, rim, cheek())]
 
 
 def train_model(folder: Path, minutes: float) -> None:

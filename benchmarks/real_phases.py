@@ -87,8 +87,8 @@ def _pair(name: str, files: tuple[str, str], defocus_um: float, rows: slice, col
     return Field(name, light[0] / light[0].mean(), light[1] / light[1].mean(), defocus_um, 0.55, 0.2325)
 
 
-def hela() -> Field:
-    return _pair("HeLa cells", ("hela_I0.tif", "hela_Iz.tif"), 2.5, slice(380, 892), slice(380, 892))
+def hela(rows: slice = slice(380, 892), columns: slice = slice(380, 892)) -> Field:
+    return _pair("HeLa cells", ("hela_I0.tif", "hela_Iz.tif"), 2.5, rows, columns)
 
 
 def microlenses(rows: slice = slice(100, 900), columns: slice = slice(120, 1160)) -> Field:
