@@ -51,6 +51,7 @@ LAYERS: dict[str, int] = {
     "train": 3,
     "restoration": 3,
     "methods": 3,
+    "phase_methods": 3,
     "evaluate": 3,
     "report": 3,
     "sweep": 3,

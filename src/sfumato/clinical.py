@@ -1,15 +1,17 @@
 """The paper's clinical protocol run on stacks: every method gets two shots, and is compared with the pseudo truth."""
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
 from sfumato.data.image import PixelSize
 from sfumato.data.io import write_image
-from sfumato.errors import ImageError
+from sfumato.errors import ImageError, RecipeError
 from sfumato.metrics import ms_ssim
 from sfumato.model_file import LoadedModel
 from sfumato.problems.clinical import Stack, protocol, two_shot_tie
@@ -27,33 +29,58 @@ def compare(
     pixel_um: float,
     shot_um: float = 2.0,
     order: int | None = None,
+    solver: str = "us_tie",
+    max_iterations: int = MAX_ITERATIONS,
     num_samples: int = 16,
     seed: int = 0,
+    progress: Callable[[int, int, str], None] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Compare methods on stacks.  [CVDM Sec. 4.2.2, Table 2b]
 
     Args:
         stacks: By name.
-        models: By name; each takes the two shots as channels, +d first. US-TIE on the two shots is always compared.
+        models: By name; each takes the two shots as channels, +d first. The solver on the two shots is always compared.
         out: Folder for phases, as float TIFF, and the table ``ms_ssim.csv``.
         wavelength_um: In the medium.
         pixel_um: Side of a pixel.
         shot_um: Distance d.
         order: Of the polynomial, see :func:`sfumato.problems.clinical.protocol`.
+        solver: Of the pseudo truth and of the two shots: ``us_tie`` as in the paper, ``tie_fft`` or ``tie_cg``.
+        max_iterations: Of the solver.
         num_samples: Draws of each model, whose mean counts.
         seed: Of the draws.
+        progress: Called with the number of phases made, their total, and what is made next.
 
     Returns:
         MS-SSIM by stack and method, of phases without their means, over the pseudo truth's range.
     """
+    if solver not in SOLVERS:
+        raise RecipeError(f"no solver is called {solver!r}; choose one of {', '.join(SOLVERS)}")
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    optics = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
+    options: dict[str, Any] = {
+        "wavelength_um": wavelength_um,
+        "pixel_um": pixel_um,
+        "shot_um": shot_um,
+        "solver": solver,
+        "max_iterations": max_iterations,
+    }
     table: dict[str, dict[str, float]] = {}
+    made, total = 0, len(stacks) * (2 + len(models))
+
+    def tell(what: str) -> None:
+        nonlocal made
+        if progress is not None:
+            progress(made, total, what)
+        made += 1
+
     for number, (name, stack) in enumerate(stacks.items()):
-        specimen = protocol(stack, shot_um=shot_um, order=order, **optics)
-        phases = {"us_tie": two_shot_tie(specimen.two_shot, shot_um=shot_um, **optics)}
+        tell(f"{name}: pseudo truth from {len(stack.distances_um)} planes")
+        specimen = protocol(stack, order=order, **options)
+        tell(f"{name}: {solver} from two shots")
+        phases = {solver: two_shot_tie(specimen.two_shot, **options)}
         for title, model in models.items():
+            tell(f"{name}: {title}")
             restored = restore(specimen.two_shot.numpy(), model, num_samples=num_samples, seed=seed, image=number)
             phases[title] = torch.from_numpy(np.asarray(restored.mean, np.float32)).reshape(specimen.pseudo_truth.shape)
         truth = specimen.pseudo_truth
@@ -67,6 +94,7 @@ def compare(
             write_image(path, phase.numpy(), axes="YX", pixel_size=sizes, metadata={"unit": "rad"}, overwrite=True)
         shots = out / f"{name}_two_shot.tif"
         write_image(shots, specimen.two_shot.numpy(), axes="CYX", pixel_size=sizes, overwrite=True)
+    tell("written")
     _write_table(out / "ms_ssim.csv", table)
     return table
 

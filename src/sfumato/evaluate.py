@@ -106,6 +106,7 @@ def evaluate(
     source: PairSource,
     *,
     affine: bool = False,
+    remove_mean: bool = False,
     pixel_um: float | None = None,
     most: int | None = None,
     num_examples: int = 3,
@@ -118,6 +119,8 @@ def evaluate(
         source: Pairs of 2-D images.
         affine: Bring each estimate to its truth by the best scale and offset first, for intensities that are not
             absolute; the same for every method.
+        remove_mean: Remove each image's mean from estimate and truth first, for phases, whose constant no intensity
+            shows.
         pixel_um: Side of a target pixel; given, resolution by decorrelation analysis is measured too.
         most: Only so many images, spread evenly over the set.
         num_examples: How many images to keep for pictures.
@@ -141,15 +144,19 @@ def evaluate(
         for metric in METRICS
         if metric not in used
     ]
+    if remove_mean:
+        notes.append("The mean of each image was removed from estimate and truth before measuring.")
     if pixel_um is not None:
         used.append(_resolution(pixel_um))
     shown = set(chosen[:: max(1, -(-number // max(num_examples, 1)))][:num_examples])
     values, examples, done = np.empty((len(used), len(methods), number)), [], 0
     for place, index in enumerate(chosen):
         condition, truth = source.read(index, [0, 0], source.spatial(index))
+        truth = _without_mean(truth) if remove_mean else truth
         estimates = []
         for row, method in enumerate(methods):
-            estimate, against = _comparable(method, method.run(condition, place), truth, affine)
+            made = method.run(condition, place)
+            estimate, against = _comparable(method, _without_mean(made) if remove_mean else made, truth, affine)
             values[:, row, place] = list(_measured(used, estimate, against))
             estimates.append(estimate[0].numpy())
             done += 1
@@ -223,6 +230,13 @@ def _comparable(method: Method, estimate: Array, truth: Array, affine: bool) -> 
     pair = (torch.from_numpy(np.asarray(image, np.float64))[None] for image in (estimate, truth))
     made, against = pair
     return (metrics.affine_fit(made, against) if affine else made), against
+
+
+def _without_mean(image: Array) -> Array:
+    """(C, H, W) of float64, each channel of mean 0."""
+    exact = np.asarray(image, np.float64)
+    centred: Array = exact - exact.mean((-2, -1), keepdims=True)
+    return centred
 
 
 def _measured(used: Sequence[Metric], estimate: Tensor, truth: Tensor) -> Iterator[float]:

@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 
 from sfumato.baselines import Regression
 from sfumato.baselines.classical import richardson_lucy, wiener
+from sfumato.baselines.phase import SOLVERS
 from sfumato.errors import ImageError, RecipeError
 from sfumato.model_file import LoadedModel, load
 from sfumato.physics.optics import cutoff_frequency
 from sfumato.restoration.array import restore
 
-__all__ = ["CLASSICAL", "Method", "Microscope", "classical_method", "model_method", "open_model"]
+__all__ = ["CLASSICAL", "Image", "Method", "Microscope", "classical_method", "model_method", "open_model"]
 
 Image = NDArray[np.generic]
 
 CLASSICAL = ("bicubic", "wiener", "richardson_lucy")
-"""Names that :func:`classical_method` knows."""
+"""Names that :func:`classical_method` knows; those of phase retrieval are in :mod:`sfumato.phase_methods`."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def classical_method(name: str, microscope: Microscope | None = None) -> Method:
         RecipeError: If there is no such method, or it needs a microscope.
     """
     if name not in CLASSICAL:
-        raise RecipeError(f"no baseline is called {name!r}; choose one of {', '.join(CLASSICAL)}")
+        raise RecipeError(f"no baseline is called {name!r}; choose one of {', '.join((*CLASSICAL, *SOLVERS))}")
     if name == "bicubic":
         return Method(name, lambda measured, _: np.asarray(measured, np.float32), "the input on the target's grid")
     if microscope is None:

@@ -19,6 +19,9 @@ def clinical(
     reach_um: Annotated[float | None, typer.Option(help="Leave out planes further from focus.")] = None,
     order: Annotated[int | None, typer.Option(help="Of the polynomial; 20, or half the planes if fewer.")] = None,
     flip: Annotated[bool, typer.Option(help="Turn the sign of the distances.")] = False,
+    crop_px: Annotated[int | None, typer.Option(help="Keep the middle of the planes, so many pixels a side.")] = None,
+    solver: Annotated[str, typer.Option(help="us_tie as in the paper, tie_fft or tie_cg.")] = "us_tie",
+    iterations: Annotated[int, typer.Option(help="Of the solver, at most; each is eight Fourier transforms.")] = 30,
     model: Annotated[list[Path] | None, typer.Option(help="Model to compare, of two-shot conditions.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for phases and the table.")] = Path("clinical"),
 ) -> None:
@@ -27,16 +30,25 @@ def clinical(
         from sfumato.clinical import compare
         from sfumato.model_file import load
         from sfumato.problems.clinical import read_stack
+        from sfumato.progress import Bar
 
-        table = compare(
-            {path.stem: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip) for path in stacks},
-            {path.parent.name or path.stem: load(path) for path in model or []},
-            out,
-            wavelength_um=wavelength_um,
-            pixel_um=pixel_um,
-            shot_um=shot_um,
-            order=order,
-        )
+        named = {
+            path.stem: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip, crop_px=crop_px)
+            for path in stacks
+        }
+        with Bar("phases", 0) as bar:
+            table = compare(
+                named,
+                {path.parent.name or path.stem: load(path) for path in model or []},
+                out,
+                wavelength_um=wavelength_um,
+                pixel_um=pixel_um,
+                shot_um=shot_um,
+                order=order,
+                solver=solver,
+                max_iterations=iterations,
+                progress=lambda done, total, what: bar.show(done, what, total=total),
+            )
         for name, scores in table.items():
             typer.echo(f"{name}: " + ", ".join(f"{method} {score:.3f}" for method, score in scores.items()))
         typer.echo(f"written: {out}", err=True)

@@ -19,7 +19,10 @@ __all__ = ["evaluate"]
 def evaluate(
     models: Annotated[list[str] | None, typer.Argument(help="Model files, each as PATH or NAME=PATH.")] = None,
     baselines: Annotated[
-        list[str] | None, typer.Option("--baseline", help="bicubic, wiener or richardson_lucy; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--baseline", help="bicubic, wiener, richardson_lucy; of phases tie_fft, us_tie, tie_cg; may be repeated."
+        ),
     ] = None,
     inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
     targets: Annotated[str | None, typer.Option(help="Folder of the truth, with the same names.")] = None,
@@ -35,13 +38,25 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of draws and of statistics.")] = 0,
     most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
     affine: Annotated[bool, typer.Option(help="Fit scale and offset of each estimate to the truth first.")] = False,
+    remove_mean: Annotated[
+        bool, typer.Option(help="Remove each image's mean from estimate and truth first; for phases.")
+    ] = False,
     resolution: Annotated[bool, typer.Option(help="Measure resolution too; needs --pixel-um.")] = False,
     pixel_um: Annotated[float | None, typer.Option(help="Side of a target pixel.")] = None,
     numerical_aperture: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
-    wavelength_um: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
+    wavelength_um: Annotated[float | None, typer.Option(help="For all baselines but bicubic.")] = None,
     noise_to_signal: Annotated[float, typer.Option(help="For wiener.")] = 0.01,
-    iterations: Annotated[int, typer.Option(help="For richardson_lucy.")] = 20,
+    iterations: Annotated[
+        int | None, typer.Option(help="Most of them, by default 20 for richardson_lucy, 30 for us_tie and tie_cg.")
+    ] = None,
     offset: Annotated[float, typer.Option(help="Grey levels without light, for wiener and richardson_lucy.")] = 0.0,
+    defocus_um: Annotated[
+        float | None, typer.Option(help="Distance d of the shots, for tie_fft, us_tie, tie_cg.")
+    ] = None,
+    planes: Annotated[
+        str, typer.Option(help="Where the two channels were taken, in units of d: 1,-1, or 0,1 with one in focus.")
+    ] = "1,-1",
+    damping: Annotated[float, typer.Option(help="Of slow structures, for tie_fft, us_tie and tie_cg.")] = 1e-9,
     unit: Annotated[
         str | None, typer.Option(help="Pattern whose group names what is independent, such as '(.*)_' for fields.")
     ] = None,
@@ -53,7 +68,9 @@ def evaluate(
     """
     with plain_errors():
         from sfumato import evaluate as evaluation
+        from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
         from sfumato.methods import Microscope, classical_method, model_method, open_model
+        from sfumato.phase_methods import TwoShots, phase_method
         from sfumato.preparation import open_test_set
         from sfumato.progress import Bar
         from sfumato.report import markdown, write_csv, write_report
@@ -61,11 +78,19 @@ def evaluate(
         if resolution and pixel_um is None:
             raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
         opened = [open_model(text, device=device) for text in models or []]
-        microscope = None
+        effort = {} if iterations is None else {"num_iterations": iterations}
+        microscope = shots = None
         if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
-            microscope = Microscope(pixel_um, numerical_aperture, wavelength_um, noise_to_signal, iterations, offset)
+            optics = (pixel_um, numerical_aperture, wavelength_um)
+            microscope = Microscope(*optics, noise_to_signal=noise_to_signal, offset=offset, **effort)
+        if pixel_um is not None and wavelength_um is not None and defocus_um is not None:
+            most_solves = MAX_ITERATIONS if iterations is None else iterations
+            shots = TwoShots(pixel_um, wavelength_um, defocus_um, _numbers(planes), damping, most_solves)
         methods = [
-            *(classical_method(name, microscope) for name in baselines or []),
+            *(
+                phase_method(name, shots) if name in SOLVERS else classical_method(name, microscope)
+                for name in baselines or []
+            ),
             *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
         ]
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
@@ -75,6 +100,7 @@ def evaluate(
                 methods,
                 open_test_set(test),
                 affine=affine,
+                remove_mean=remove_mean,
                 pixel_um=pixel_um if resolution else None,
                 most=most,
                 progress=lambda done, total: bar.show(done, "estimates", total=total),
@@ -104,3 +130,10 @@ def _tested(path: Path | None, given: dict[str, str | None], models: "list[Loade
     chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}"])
     axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}
     return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)})
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise RecipeError(f"--planes is {text!r}; expected numbers with commas between them, such as 0,1") from error

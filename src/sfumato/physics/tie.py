@@ -223,11 +223,13 @@ def _wavevector(image: Tensor, pixel_um: float) -> tuple[Tensor, Tensor]:
 
 def _minus_divergence(phase: Tensor, intensity: Tensor, pixel_um: float) -> Tensor:
     r""":math:`-\nabla\cdot(I\nabla\varphi)`, self-adjoint and positive semi-definite."""
-    k_rows, k_columns = _wavevector(phase, pixel_um)
-    return -sum(
-        (grid.filtered(intensity * grid.filtered(phase, 1j * k), 1j * k) for k in (k_rows, k_columns)),
-        start=torch.zeros_like(phase),
-    )
+    size, spectrum = phase.shape[-2:], torch.fft.rfft2(phase)
+    divergence = torch.zeros_like(spectrum)
+    for k in _wavevector(phase, pixel_um):
+        slope = torch.fft.irfft2(1j * k * spectrum, s=size)
+        divergence = divergence + 1j * k * torch.fft.rfft2(intensity * slope)
+    result: Tensor = torch.fft.irfft2(-divergence, s=size)
+    return result
 
 
 def _poisson(source: Tensor, pixel_um: float, reg: float) -> Tensor:

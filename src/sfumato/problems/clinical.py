@@ -1,10 +1,11 @@
 r"""The paper's clinical protocol: a through-focus stack gives a pseudo truth, and two of its planes what methods get.
 
 .. math:: \frac{\partial I}{\partial z}\Big|_0 \text{ by a polynomial through all planes}, \qquad
-          \varphi = \text{US-TIE}\Big(\frac{\partial I}{\partial z}, I_0\Big), \qquad condition = (I_d, I_{-d})
+          \varphi = \text{TIE}\Big(\frac{\partial I}{\partial z}, I_0\Big), \qquad condition = (I_d, I_{-d})
 
 [CVDM Sec. 4.2.2]: order 20 over planes at +-2k um, k = 1 to 20, and d = 2 um. It is a pseudo truth: a polynomial of
-high order amplifies noise, and US-TIE knows neither the constant nor, with noise, the slowest structures.
+high order amplifies noise, and no solver knows the constant nor, with noise, the slowest structures. The paper's is
+US-TIE.
 """
 
 import re
@@ -15,18 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato.baselines.phase import MAX_ITERATIONS, solve, two_shot_phase
 from sfumato.data.image import arrange
 from sfumato.data.io import open_image
 from sfumato.errors import ImageError, PairingError
-from sfumato.physics import through_focus, tie
+from sfumato.physics import through_focus
 
 __all__ = ["Specimen", "Stack", "protocol", "read_stack", "two_shot_tie"]
 
 _PAPER_ORDER = 20
-_MAX_ITERATIONS = 30
-"""Of US-TIE, which dark pixels of real images slow down."""
-_DARKEST = 0.05
-"""Of the mean intensity; darker pixels are taken for this bright."""
 
 
 class Stack(NamedTuple):
@@ -48,7 +46,7 @@ class Specimen(NamedTuple):
         two_shot: Intensities at +d and -d, shape (2, H, W).
         pseudo_truth: Phase in radians, mean 0, shape (H, W).
         order: Of the polynomial.
-        residual: Part of dI/dz that US-TIE leaves unexplained.
+        residual: Largest part of dI/dz that the solver leaves unexplained, relative to the largest of dI/dz.
     """
 
     two_shot: Tensor
@@ -57,7 +55,14 @@ class Specimen(NamedTuple):
     residual: float
 
 
-def read_stack(path: Path, *, step_um: float | None = None, reach_um: float | None = None, flip: bool = False) -> Stack:
+def read_stack(
+    path: Path,
+    *,
+    step_um: float | None = None,
+    reach_um: float | None = None,
+    flip: bool = False,
+    crop_px: int | None = None,
+) -> Stack:
     """Read a stack from one file, or from a folder of planes named by their distance.
 
     Args:
@@ -66,8 +71,10 @@ def read_stack(path: Path, *, step_um: float | None = None, reach_um: float | No
         step_um: Distance between the planes of a file.
         reach_um: Leave out planes further from focus.
         flip: Turn the sign of the distances, where a microscope counts them the other way.
+        crop_px: Keep the middle of each plane, so many pixels a side.
 
     Raises:
+        ImageError: If the planes are smaller than ``crop_px``.
         PairingError: If there are fewer than two planes or none near focus, or distances are unknown.
     """
     if path.is_dir():
@@ -88,9 +95,21 @@ def read_stack(path: Path, *, step_um: float | None = None, reach_um: float | No
             "z-010um.tif, or raise reach_um"
         )
     distances = sorted(kept)
-    stack = torch.stack([kept[z] for z in distances])
+    stack = _middle(torch.stack([kept[z] for z in distances]), crop_px)
     in_focus = stack[_nearest(distances, 0.0)]
     return Stack(stack / in_focus.mean(), distances)
+
+
+def _middle(stack: Tensor, side: int | None) -> Tensor:
+    if side is None:
+        return stack
+    if not 0 < side <= min(stack.shape[-2:]):
+        raise ImageError(
+            f"the planes have {stack.shape[-2]} x {stack.shape[-1]} pixels and crop_px is {side}; give a side from 1 "
+            "to the shorter of them"
+        )
+    top, left = ((size - side) // 2 for size in stack.shape[-2:])
+    return stack[..., top : top + side, left : left + side]
 
 
 def _plane(path: Path) -> Tensor:
@@ -101,7 +120,14 @@ def _plane(path: Path) -> Tensor:
 
 
 def protocol(
-    stack: Stack, *, wavelength_um: float, pixel_um: float, shot_um: float = 2.0, order: int | None = None
+    stack: Stack,
+    *,
+    wavelength_um: float,
+    pixel_um: float,
+    shot_um: float = 2.0,
+    order: int | None = None,
+    solver: str = "us_tie",
+    max_iterations: int = MAX_ITERATIONS,
 ) -> Specimen:
     """The pseudo truth of a stack, and the two shots that methods get.
 
@@ -111,6 +137,8 @@ def protocol(
         pixel_um: Side of a pixel.
         shot_um: Distance d of the two shots; planes at +d and -d must be there.
         order: Of the polynomial; half as many as there are planes, and at most the paper's 20, if not given.
+        solver: Of the pseudo truth, see :func:`sfumato.baselines.phase.solve`; the paper's by default.
+        max_iterations: Of the solver.
 
     Raises:
         PairingError: If the planes of the two shots are not in the stack.
@@ -125,27 +153,24 @@ def protocol(
     planes = stack.planes.double()
     slope = through_focus.axial_derivative(planes, stack.distances_um, chosen)
     focus, *shots = (planes[_nearest(stack.distances_um, z)] for z in (0.0, shot_um, -shot_um))
-    truth, residual = _us_tie(slope, focus, wavelength_um=wavelength_um, pixel_um=pixel_um)
-    return Specimen(torch.stack(shots).float(), truth, chosen, residual)
+    optics = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
+    found = solve(slope, focus, solver=solver, max_iterations=max_iterations, **optics)
+    return Specimen(torch.stack(shots).float(), found.phase.float(), chosen, float(found.residual))
 
 
-def two_shot_tie(two_shot: Tensor, *, shot_um: float, wavelength_um: float, pixel_um: float) -> Tensor:
-    """US-TIE on two shots (2, H, W) at plus and minus ``shot_um``, with their mean as the intensity in focus."""
-    shots = two_shot.double()
-    slope = (shots[0] - shots[1]) / (2 * shot_um)
-    return _us_tie(slope, shots.mean(0), wavelength_um=wavelength_um, pixel_um=pixel_um)[0]
-
-
-def _us_tie(slope: Tensor, focus: Tensor, *, wavelength_um: float, pixel_um: float) -> tuple[Tensor, float]:
-    """Phase with mean 0, and the part of the slope that it leaves unexplained."""
-    found = tie.solve_us_tie(
-        slope,
-        focus.clamp_min(_DARKEST),
-        wavelength_um=wavelength_um,
-        pixel_um=pixel_um,
-        max_iterations=_MAX_ITERATIONS,
-    )
-    return (found.phase - found.phase.mean()).float(), float(found.residual)
+def two_shot_tie(
+    two_shot: Tensor,
+    *,
+    shot_um: float,
+    wavelength_um: float,
+    pixel_um: float,
+    solver: str = "us_tie",
+    max_iterations: int = MAX_ITERATIONS,
+) -> Tensor:
+    """A solver on two shots (2, H, W) at plus and minus ``shot_um``, with their mean as the intensity in focus."""
+    optics = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
+    distances = (shot_um, -shot_um)
+    return two_shot_phase(two_shot, distances, solver=solver, max_iterations=max_iterations, **optics).phase.float()
 
 
 def _nearest(distances_um: list[float], z: float) -> int:
