@@ -4,6 +4,7 @@
     python benchmarks/restore_scale.py --gigapixel   # 32,768 x 32,768 pixels: memory of every process
     python benchmarks/restore_scale.py --plan        # a plan of 10^6 tasks, half of them done
     python benchmarks/restore_scale.py --thin        # the engine against a bare loop; two workers against one
+    python benchmarks/restore_scale.py --allocation  # sampling in a process that keeps freed memory
 
 Each takes --check, which ends with a non-zero code if a bar is missed. Images are sparse stores: cheap to hold, and as
 large as they say. The network of the first two has fewer than 5,000 weights, 2 samples, 4 steps.
@@ -27,6 +28,7 @@ import numpy as np
 import torch
 
 from bars import Bars
+from sfumato.allocation import keep_freed_memory
 from sfumato.assembly import build_model
 from sfumato.data.normalize import Normalization
 from sfumato.data.output import OutputImage
@@ -176,8 +178,8 @@ def plan(folder: Path, bars: Bars) -> None:
 
 def thin(folder: Path, bars: Bars) -> None:
     model = write_model(folder / "model.safetensors", base=8, num_scales=3)
-    source = write_sparse(folder / "in.zarr", 1024, 1024, chunk=1024)
-    settings = Settings(num_samples=4, num_steps=4, chunk=256, halo=32, batch=2, threads=1)
+    source = write_sparse(folder / "in.zarr", 512, 512)
+    settings = Settings(num_samples=4, num_steps=8, chunk=256, halo=32, batch=2, threads=1)
 
     def planned() -> Restoration:
         return plan_restoration(model, source, folder / "out.zarr", settings)
@@ -190,12 +192,13 @@ def thin(folder: Path, bars: Bars) -> None:
             task = one.job.plan.task(number)
             condition = one.measured.condition(0, task.seen_corner, task.seen_size)
             noise = NoiseField(0, origin=task.seen_corner)
-            blocks = draw_blocks(condition, one.model, num_samples=4, batch=2, num_steps=4, noise=noise)
+            blocks = draw_blocks(condition, one.model, num_samples=4, batch=2, num_steps=8, noise=noise)
             summary = Posterior.of(blocks, 4)
             assert summary.std.isfinite().all()
         return time.monotonic() - started
 
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the engine does, so that the bare loop has it too
     ratios = [ratio(lambda: timed(planned()), bare) for _ in range(REPEATS)]
     bars.report("time of the engine over that of a bare loop", statistics.median(ratios), high=1.05)
     bars.report("workers: time of one over that of two", statistics.median(speedups(planned)), low=1.7)
@@ -210,13 +213,8 @@ def speedups(planned: Callable[[], Restoration]) -> list[float]:
     from distributed import LocalCluster
 
     def cluster(workers: int) -> LocalCluster:
-        return LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address=None,
-            worker_dashboard_address=None,
-        )
+        places = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "worker_dashboard_address": None}
+        return LocalCluster(n_workers=workers, threads_per_worker=1, **places)
 
     with cluster(1) as one, cluster(2) as two:
         engines = [Dask(scheduler=one.scheduler_address), Dask(scheduler=two.scheduler_address)]
@@ -225,9 +223,35 @@ def speedups(planned: Callable[[], Restoration]) -> list[float]:
         return [timed(planned(), engines[0]) / timed(planned(), engines[1]) for _ in range(REPEATS)]
 
 
+SAMPLING = """
+import sys, time, torch
+from sfumato import load, sample
+from sfumato.allocation import keep_freed_memory
+torch.set_num_threads(1)
+if sys.argv[2] == "kept":
+    assert keep_freed_memory()
+model = load(sys.argv[1]).model
+for _ in range(2):
+    started = time.monotonic()
+    sample(model, torch.zeros(1, 1, 512, 512), num_samples=4, num_steps=4, seed=0)
+print(time.monotonic() - started)
+"""
+
+
+def allocation(folder: Path, bars: Bars) -> None:
+    model = write_model(folder / "model.safetensors", base=8, num_scales=4)
+
+    def seconds(how: str) -> float:
+        command = [sys.executable, "-c", SAMPLING, str(model), how]
+        return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    ratios = [seconds("kept") / seconds("returned") for _ in range(REPEATS)]
+    bars.report("time of sampling with freed memory kept over that without", statistics.median(ratios), high=1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name in ("linear", "gigapixel", "plan", "thin"):
+    for name in ("linear", "gigapixel", "plan", "thin", "allocation"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--side", type=int, default=32768, help="of the gigapixel image")
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
@@ -239,6 +263,7 @@ def main() -> None:
         "gigapixel": lambda folder: gigapixel(folder, bars, arguments.side),
         "plan": lambda folder: plan(folder, bars),
         "thin": lambda folder: thin(folder, bars),
+        "allocation": lambda folder: allocation(folder, bars),
     }
     if not any(getattr(arguments, name) for name in parts):
         parser.error(f"choose at least one of {', '.join('--' + name for name in parts)}")

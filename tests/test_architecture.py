@@ -15,6 +15,7 @@ LAYERS: dict[str, int] = {
     # 0, mathematics, the errors that all may raise, and how a file is made to last
     "errors": 0,
     "durable": 0,
+    "allocation": 0,
     "warp": 0,
     "schedule": 0,
     "diffusion": 0,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from sfumato.allocation import keep_freed_memory
 from sfumato.errors import RunError
 from sfumato.restoration.job import Job
 from sfumato.restoration.task import Outcome, run_task
@@ -50,6 +51,7 @@ class InProcess:
 
     def run(self, job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
         """Do the tasks of these numbers, in their order."""
+        keep_freed_memory()
         before = torch.get_num_threads()
         torch.set_num_threads(job.threads)
         try:
@@ -140,7 +142,7 @@ class Dask:
                         threads_per_worker=1,
                         processes=True,
                         host="127.0.0.1",  # nobody outside this machine gets in
-                        dashboard_address=None,
+                        dashboard_address="127.0.0.1:0",  # a free port, also where another cluster has the usual one
                         worker_dashboard_address=None,
                     )
                 )
@@ -168,6 +170,7 @@ class Dask:
 
 def run_remotely(job: Job, number: int, device: str) -> Outcome:
     """A task in a worker, which has the planned number of torch threads for itself."""
+    keep_freed_memory()
     if torch.get_num_threads() != job.threads:
         torch.set_num_threads(job.threads)
     return run_task(job, number, device)
