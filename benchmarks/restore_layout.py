@@ -3,7 +3,7 @@
     python benchmarks/restore_layout.py NAME=model.safetensors:image.tif ... [--write] [--check]
 
 For each model the image is restored whole and in chunks of two sizes, each chunk by itself, with the same seed; without
-an image, the first test image of the model's own recipe. Told are the largest difference of a sample from that of the
+an image, the first test or validation image of its recipe. Told are the largest difference of a sample from that of the
 whole image, over the data range (between the 0.1 and 99.9 percentiles of the sample), and the mean step between pixels
 on both sides of chunk borders over that of pixels close by, itself over the same ratio in the whole image, which has no
 borders. A name that ends in `-instance` has no bar on the first and a wider one on the second: its network depends on
@@ -25,7 +25,7 @@ from torch import Tensor
 from bars import Bars
 from sfumato import CVDM, load, sample
 from sfumato.data.io import open_image, write_image
-from sfumato.preparation import open_test_set
+from sfumato.preparation import open_sources
 from sfumato.restoration.planning import Settings, plan_restoration
 from sfumato.restoration.run import run_restoration
 from sfumato.restoration.tiles import TiledNetwork, spans, tiled
@@ -57,7 +57,8 @@ def restored(model: Path, source: Path, chunk: int | None, folder: Path) -> Pixe
 
 def own_test_image(model: Path, folder: Path) -> Path:
     """The first of the model's own recipe, as it would be given to `restore` on the grid of the targets."""
-    source = open_test_set(load(model).info.recipe)
+    sources = open_sources(load(model).info.recipe, cache_bytes=0)
+    source = sources.get("test") or sources["validation"]
     condition, _ = source.read(0, [0, 0], source.spatial(0))
     write_image(folder / OWN, np.asarray(condition, np.float32), axes="CYX")
     return folder / OWN

@@ -27,6 +27,7 @@ from sfumato.data.io import open_image, write_image
 from sfumato.data.normalize import Normalization
 from sfumato.errors import ImageError, ModelFileError, RunError
 from sfumato.model_file import ModelInfo, load, save_model
+from sfumato.nn import UNet
 from sfumato.recipe import parse
 from sfumato.restoration.array import draw_blocks, restore
 from sfumato.restoration.engine import Dask
@@ -34,6 +35,7 @@ from sfumato.restoration.journal import Journal
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.run import run_restoration, verify
+from sfumato.restoration.statistics import Statistics
 
 SMALL = Settings(num_samples=2, num_steps=3, chunk=32, halo=32, batch=2, threads=1)
 """Chunks of 32 pixels, seen with a halo that one call of the network below does not look beyond."""
@@ -469,3 +471,28 @@ def test_a_folder_is_restored_under_the_same_names(model: Path, tmp_path: Path) 
     picture = CliRunner().invoke(app, [*command, "--verify"])
     assert picture.exit_code == 2
     assert "name that image" in picture.output
+
+
+def test_fixed_statistics_are_group_normalisation_on_what_they_were_taken_from() -> None:
+    network = seeded(lambda: UNet(1, 1, base=4, num_scales=2, norm="instance"))
+    images = torch.randn(3, 1, 16, 20, generator=torch.Generator().manual_seed(0))
+    statistics = Statistics(network)
+    with torch.no_grad():
+        with statistics.recording():
+            plain = network(images)
+        with statistics.applied():
+            torch.testing.assert_close(network(images), plain, rtol=1e-4, atol=1e-5)
+        with statistics.applied():
+            assert not torch.allclose(network(3 * images), plain)  # which plain normalisation would forget
+        torch.testing.assert_close(network(images), plain)
+
+
+def test_chunks_of_an_instance_normalised_network_meet_without_seams(source: Path, tmp_path: Path) -> None:
+    path = write_model(tmp_path / "model.safetensors", norm="instance")
+    images = []
+    for name, chunk in {"a": 32, "b": 64}.items():
+        chosen = Settings(2, 3, chunk=chunk, halo=64 - chunk // 2, batch=2, threads=1)  # the same reference region
+        planned = plan_restoration(path, source, tmp_path / f"{name}.zarr", chosen)
+        run_restoration(planned)
+        images.append(read(planned))
+    assert np.abs(images[0] - images[1]).max() < 1e-3 * np.ptp(images[0])

@@ -1,5 +1,6 @@
 """One task of a job, in whatever process: read a region, sample it, write a chunk. Doing it twice changes nothing."""
 
+import contextlib
 import functools
 import time
 import zlib
@@ -20,8 +21,10 @@ from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
 from sfumato.restoration.array import draw_blocks, regress
 from sfumato.restoration.job import Job, Output
+from sfumato.restoration.layout import stride
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Task
+from sfumato.restoration.statistics import Statistics
 
 __all__ = ["Outcome", "checksum_of", "run_task"]
 
@@ -90,6 +93,7 @@ class _Opened:
             )
         self.measured = Measured(job.source, self.model, axes=job.source_axes, on_target_grid=job.source_on_target_grid)
         self.outputs = _outputs(job)
+        self.statistics: dict[tuple[int, int], Statistics] = {}
 
     def restore(self, task: Task) -> tuple[int, int]:
         """Write the chunks of a task; its checksum, and how many samples went through the network together."""
@@ -128,15 +132,52 @@ class _Opened:
         levels = [output.level for output in job.outputs if output.content == "quantile"]
         posterior = Posterior(job.num_samples, quantiles=levels)
         kept: list[Tensor] = []
-        for block in draw_blocks(
-            condition, model, num_samples=job.num_samples, batch=batch, num_steps=job.num_steps, tile=job.tile,
-            noise=NoiseField(job.seed, image=job.first_image + frame, origin=corner),
-        ):  # fmt: skip
-            posterior.add(block[inner])
-            if any(output.content == "sample" for output in job.outputs):
-                kept.extend(block[inner])
+        with self._normalised_alike(frame, batch):
+            for block in self._draws(condition, frame, corner, batch):
+                posterior.add(block[inner])
+                if any(output.content == "sample" for output in job.outputs):
+                    kept.extend(block[inner])
         for output in job.outputs:
             yield self._in_units(_summary(output, posterior, kept, target))
+
+    def _draws(self, condition: Tensor, frame: int, corner: Sequence[int], batch: int) -> Iterator[Tensor]:
+        job = self.job
+        noise = NoiseField(job.seed, image=job.first_image + frame, origin=tuple(corner))
+        return draw_blocks(
+            condition,
+            self.model,
+            num_samples=job.num_samples,
+            batch=batch,
+            noise=noise,
+            num_steps=job.num_steps,
+            tile=job.tile,
+        )
+
+    def _normalised_alike(self, frame: int, batch: int) -> contextlib.AbstractContextManager[None]:
+        """Give all chunks of a frame the statistics of one region, where the network takes any."""
+        if not Statistics(self.model.model).are_needed or not self._has_several_chunks():
+            return contextlib.nullcontext()
+        if (frame, batch) not in self.statistics:
+            statistics = Statistics(self.model.model)
+            corner, size = self._middle()
+            condition = self.measured.condition(frame, corner, size)
+            with statistics.recording():
+                for _ in self._draws(condition, frame, corner, batch):
+                    pass
+            self.statistics = {(frame, batch): statistics}
+        return self.statistics[frame, batch].applied()
+
+    def _has_several_chunks(self) -> bool:
+        ndim = len(self.measured.axes)
+        return any(s > c for s, c in zip(self.measured.spatial, self.job.plan.chunk[-ndim:], strict=True))
+
+    def _middle(self) -> tuple[list[int], list[int]]:
+        """The region in the middle of a frame that is as large as a chunk with its halo."""
+        ndim, plan = len(self.measured.axes), self.job.plan
+        wanted = [c + 2 * h for c, h in zip(plan.chunk[-ndim:], plan.halo[-ndim:], strict=True)]
+        size = [min(side, most) for side, most in zip(self.measured.spatial, wanted, strict=True)]
+        grid = stride(self.model.model)
+        return [(side - s) // 2 // grid * grid for side, s in zip(self.measured.spatial, size, strict=True)], size
 
     def _in_units(self, image: Tensor) -> NDArray[np.float32]:
         """Of the targets; a model of pictures knows shares of full scale only."""
