@@ -442,3 +442,30 @@ def test_a_restoration_on_an_object_store_has_the_bytes_of_one_on_disk(
     assert verify(remote) == []
     for one, other in zip(local.files, remote.files, strict=True):
         assert objects(server, other.removeprefix("s3://")) == stored(Path(one))
+
+
+def test_a_folder_is_restored_under_the_same_names(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, name in enumerate(("a.tif", "b.npy", "c.png")):
+        pixels = noise(24, 20 + number)
+        write_image(tmp_path / "in" / name, pixels.astype(np.uint8) if name == "c.png" else pixels, axes="YX")
+    (tmp_path / "in" / "notes.txt").write_text("not an image")
+    command = ["restore", str(model), str(tmp_path / "in"), str(tmp_path / "out"), "--samples", "2", "--steps", "2"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    names = ["a.tif", "a_std.tif", "b.npy", "b_std.npy", "c.png", "c_std.tif"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+    second = restore(np.load(tmp_path / "in" / "b.npy"), load(model), num_samples=2, num_steps=2, image=1)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "b.npy"), second.mean, rtol=1e-5)
+    kept = [open_image(tmp_path / "out" / name).read() for name in names]
+    for file in ("a.tif", "a_std.tif"):
+        (tmp_path / "out" / file).unlink()
+    assert CliRunner().invoke(app, command).exit_code == 0
+    for name, pixels in zip(names, kept, strict=True):
+        np.testing.assert_array_equal(open_image(tmp_path / "out" / name).read(), pixels)
+    empty = CliRunner().invoke(app, [*command[:2], str(tmp_path), *command[3:]])
+    assert empty.exit_code == 2
+    assert "holds no image" in empty.output
+    picture = CliRunner().invoke(app, [*command, "--verify"])
+    assert picture.exit_code == 2
+    assert "name that image" in picture.output

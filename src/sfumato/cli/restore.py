@@ -17,8 +17,8 @@ __all__ = ["restore"]
 
 def restore(
     model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors.")],
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Image to restore: a file, or a store's address.")],
-    output: Annotated[str, typer.Argument(help="Where the mean goes: .zarr, .tif, .png, .npy, .mrc.")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="Image, store's address, or folder of images.")],
+    output: Annotated[str, typer.Argument(help="Where the mean goes: .zarr, .tif, .png, .npy, .mrc, or a folder.")],
     samples: Annotated[int, typer.Option(help="Draws; their mean is the result, their spread the uncertainty.")] = 16,
     steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
@@ -27,6 +27,7 @@ def restore(
     ] = None,
     keep_samples: Annotated[bool, typer.Option(help="Write every draw too.")] = False,
     axes: Annotated[str | None, typer.Option(help="Axes of the input out of STCZYX, if it does not say.")] = None,
+    format: Annotated[str | None, typer.Option(help="Of a folder's outputs, such as .tif; each input's own.")] = None,
     ome_zarr: Annotated[Literal["0.4", "0.5"], typer.Option(help="Version of OME-Zarr to write.")] = "0.5",
     picture: Annotated[Path | None, typer.Option(help="PNG to draw: measured, restored, uncertainty.")] = None,
     on_target_grid: Annotated[bool, typer.Option(help="The input was enlarged to the targets' grid already.")] = False,
@@ -50,6 +51,7 @@ def restore(
 ) -> None:
     """Restore an image of any size; killed, the same command goes on. Writes its mean and standard deviation."""
     with plain_errors():
+        from sfumato.restoration.folder import is_folder_of_images, restore_folder
         from sfumato.restoration.planning import Settings, plan_restoration
         from sfumato.restoration.run import run_restoration
         from sfumato.restoration.run import verify as wrong_chunks
@@ -70,6 +72,22 @@ def restore(
             batch=batch,
             threads=threads or (1 if workers else None),
         )
+        if is_folder_of_images(source):
+            alone = {
+                "--dry-run": dry_run,
+                "--preview": preview,
+                "--verify": verify,
+                "--shard": shard,
+                "--picture": picture,
+            }
+            if given := [name for name, value in alone.items() if value]:
+                raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
+            files = restore_folder(
+                model, source, output, settings, suffix=format, engine=engine, device=device,
+                progress=lambda name, done, total: typer.echo(f"{done + 1} of {total}: {name}", err=True),
+            )  # fmt: skip
+            typer.echo(f"restored: {len(files)} images in {output}", err=True)
+            return
         planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
         if dry_run:
             from sfumato.restoration.forecast import forecast

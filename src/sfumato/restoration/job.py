@@ -42,6 +42,7 @@ class Job:
         num_samples: Draws per image.
         num_steps: Network calls per draw.
         seed: Of all noise.
+        first_image: Number of the first frame, for noise of its own.
         plan: Its tasks.
         tile: Side of the tiles that networks see, or None for a whole chunk.
         batch: Samples that go through the network together.
@@ -60,6 +61,7 @@ class Job:
     num_samples: int
     num_steps: int
     seed: int
+    first_image: int
     plan: Plan
     tile: int | None
     batch: int

@@ -21,11 +21,11 @@ from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Plan
 
-__all__ = ["Restoration", "Settings", "plan_restoration"]
+__all__ = ["FORMATS", "Restoration", "Settings", "plan_restoration"]
 
 _COARSEST = 512
 """The pyramid ends with a level whose sides are no longer."""
-_FORMATS = (".zarr", ".tif", ".tiff", ".png", ".npy", ".mrc")
+FORMATS = (".zarr", ".tif", ".tiff", ".png", ".npy", ".mrc")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Settings:
         num_samples: Draws per frame.
         num_steps: Network calls per draw.
         seed: The same seed gives the same draws.
+        first_image: Number of the first frame among all images that are restored with one seed.
         quantiles: Levels between 0 and 1 whose images are written too.
         keep_samples: Write every draw.
         axes: Of the source, where it does not say.
@@ -51,6 +52,7 @@ class Settings:
     num_samples: int = 16
     num_steps: int | None = None
     seed: int = 0
+    first_image: int = 0
     quantiles: tuple[float, ...] = ()
     keep_samples: bool = False
     axes: str | None = None
@@ -117,8 +119,8 @@ def plan_restoration(
     """
     place = str(output)
     suffix = Path(place.rstrip("/")).suffix.lower()
-    if suffix not in _FORMATS or ("://" in place and suffix != ".zarr"):
-        raise ImageError(f"the output is {place}; expected {', '.join(_FORMATS)}, and at an address .zarr; rename it")
+    if suffix not in FORMATS or ("://" in place and suffix != ".zarr"):
+        raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
     loaded = load(model, device=device)
     measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
     _check(loaded, measured, settings)
@@ -162,6 +164,7 @@ def plan_restoration(
         num_samples=settings.num_samples,
         num_steps=settings.num_steps or loaded.info.recipe.sample.steps,
         seed=settings.seed,
+        first_image=settings.first_image,
         plan=plan,
         tile=layout.tile,
         batch=layout.batch,

@@ -130,7 +130,7 @@ class _Opened:
         kept: list[Tensor] = []
         for block in draw_blocks(
             condition, model, num_samples=job.num_samples, batch=batch, num_steps=job.num_steps, tile=job.tile,
-            noise=NoiseField(job.seed, image=frame, origin=corner),
+            noise=NoiseField(job.seed, image=job.first_image + frame, origin=corner),
         ):  # fmt: skip
             posterior.add(block[inner])
             if any(output.content == "sample" for output in job.outputs):

@@ -1,0 +1,97 @@
+"""Restoring every image of a folder, under the same names in another one."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sfumato.data.io import open_image
+from sfumato.data.ome_zarr import is_zarr
+from sfumato.errors import ImageError
+from sfumato.restoration.engine import Engine
+from sfumato.restoration.planning import FORMATS, Settings, plan_restoration
+from sfumato.restoration.run import run_restoration
+
+__all__ = ["is_folder_of_images", "restore_folder"]
+
+
+def is_folder_of_images(place: str) -> bool:
+    """Whether a path is a folder that is no image itself, as a Zarr store is."""
+    return "://" not in place and Path(place).is_dir() and not is_zarr(Path(place))
+
+
+def restore_folder(
+    model: str | Path,
+    inputs: str | Path,
+    outputs: str | Path,
+    settings: Settings | None = None,
+    *,
+    suffix: str | None = None,
+    engine: Engine | None = None,
+    device: str = "cpu",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> list[str]:
+    """Restore the images of a folder one after another; the same call goes on, and leaves finished ones alone.
+
+    Each image has noise of its own, by its place among the sorted names: with others it gets the same as alone only if
+    it stays there.
+
+    Args:
+        model: Path of a model file.
+        inputs: Folder of images; files of other kinds are skipped.
+        outputs: Folder to write to; made if it is not there.
+        settings: How to restore.
+        suffix: Format of what is written, such as ``.tif``; that of each image if not given, and PNG for JPEG.
+        engine: Who does the tasks.
+        device: Where the model should be.
+        progress: Called before each image with its name, its number and how many there are.
+
+    Returns:
+        The files of the means.
+
+    Raises:
+        ImageError: If the folder has no image, or two of its images would be written to one file.
+    """
+    chosen = settings or Settings()
+    sources = list(_images(Path(inputs)))
+    names = [_output_name(source, suffix) for source in sources]
+    if not sources:
+        raise ImageError(
+            f"{inputs} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
+        )
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ImageError(f"two images of {inputs} would become {twice}; expected names that differ; rename one")
+    Path(outputs).mkdir(parents=True, exist_ok=True)
+    files, number = [], 0
+    for index, (source, name) in enumerate(zip(sources, names, strict=True)):
+        if progress is not None:
+            progress(source.name, index, len(sources))
+        numbered = dataclasses.replace(chosen, first_image=chosen.first_image + number)
+        planned = plan_restoration(model, source, Path(outputs) / name, numbered, device=device)
+        number += planned.measured.num_frames
+        finished = not planned.is_store and not planned.journal.exists() and Path(planned.files[0]).exists()
+        files.append(planned.files[0] if finished else run_restoration(planned, engine=engine)[0])
+    return files
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    """What can be opened, by name."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or (path.is_dir() and not is_zarr(path)):
+            continue
+        try:
+            open_image(path)
+        except ImageError as error:
+            if "no known format" not in str(error):
+                raise
+        else:
+            yield path
+
+
+def _output_name(source: Path, suffix: str | None) -> str:
+    stem, dot, own = source.name.partition(".")
+    if suffix is not None:
+        return f"{stem}.{suffix.lstrip('.')}"
+    if f".{own}".lower().endswith(FORMATS):
+        return source.name
+    return f"{stem}{dot}png" if own.lower() in ("jpg", "jpeg") else f"{stem}.tif"
