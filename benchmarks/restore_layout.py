@@ -47,7 +47,6 @@ def restored(model: Path, source: Path, chunk: int | None, folder: Path) -> Pixe
         keep_samples=True,
         on_target_grid=source.name == OWN,
         chunk=8192 if chunk is None else chunk,
-        tile=None if chunk is None else 64,
         threads=1,
     )
     planned = plan_restoration(model, source, folder / f"{chunk}.zarr", settings)

@@ -496,3 +496,21 @@ def test_chunks_of_an_instance_normalised_network_meet_without_seams(source: Pat
         run_restoration(planned)
         images.append(read(planned))
     assert np.abs(images[0] - images[1]).max() < 1e-3 * np.ptp(images[0])
+
+
+def test_a_journal_that_cannot_grow_is_explained(tmp_path: Path) -> None:
+    """A limit on the size of files, in a process of its own, stands for a full disk."""
+    code = (
+        "import resource, signal, sys; from pathlib import Path\n"
+        "from sfumato.restoration.journal import Journal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (24, 24))\n"
+        "with Journal(Path(sys.argv[1]), 10).writer() as writer:\n"
+        "    writer.record(1, 5)\n"
+        "    try: writer.record(2, 6)\n"
+        "    except ValueError as error: print(type(error).__name__, error)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert "RunError cannot write to the journal" in told.stdout, told.stderr
+    assert "raise the limit" in told.stdout
+    assert np.flatnonzero(Journal(tmp_path, 10).done()).tolist() == [1]

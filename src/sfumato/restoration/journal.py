@@ -14,12 +14,17 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.durable import advice_on
 from sfumato.errors import RunError
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "JournalInUseError", "Writer"]
 
 _RECORD = np.dtype([("task", "<u8"), ("checksum", "<u4"), ("seal", "<u4")])
 """The seal is a checksum of the record itself."""
+
+
+class JournalInUseError(RunError):
+    """Another process has a writer's file open."""
 
 
 class Journal:
@@ -52,7 +57,7 @@ class Journal:
         """Open one writer's file to append to; nobody else may have it open.
 
         Raises:
-            RunError: If another process has.
+            JournalInUseError: If another process has.
         """
         if not re.fullmatch(r"[\w-]+", name):
             raise RunError(f"a writer of the journal is called {name!r}; expected letters, digits and dashes")
@@ -80,9 +85,15 @@ class Writer:
         records = np.zeros(np.size(task), _RECORD)
         records["task"], records["checksum"] = task, checksum
         records["seal"] = _seals(records)
-        self._file.write(records.tobytes())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            self._file.write(records.tobytes())
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise RunError(
+                f"cannot write to the journal {self._file.name}: {error.strerror}; expected a disk with room; "
+                f"{advice_on(error)}"
+            ) from error
 
 
 def _read(path: Path, num_tasks: int) -> NDArray[np.void]:
@@ -114,7 +125,7 @@ def _lock(file: BinaryIO, path: Path) -> None:
     try:
         fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise RunError(
+        raise JournalInUseError(
             f"{path} is in use by another process; one restoration writes one output at a time; wait for it, or give "
             "every job of an array its own --shard"
         ) from error

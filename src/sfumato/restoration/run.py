@@ -15,7 +15,7 @@ from sfumato.data.storage import storage_at
 from sfumato.errors import ImageError, RunError
 from sfumato.restoration.engine import Engine, InProcess
 from sfumato.restoration.job import Output
-from sfumato.restoration.journal import Journal
+from sfumato.restoration.journal import Journal, JournalInUseError, Writer
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.task import Outcome, checksum_of
@@ -89,30 +89,55 @@ def run_restoration(
     with journal.writer(name) as writer:
         _create_outputs(restoration)
         counted = _Counter(job.plan, progress, int(journal.done().sum()))
-        for level, stage in enumerate(job.plan.stages):
-            missing = [int(n) for n in np.flatnonzero(~journal.done()[stage.start : stage.stop]) + stage.start]
-            if shard is not None and level == 0:
-                missing = [number for number in missing if number % shard[1] == shard[0]]
-            failed: list[Outcome] = []
-            for outcome in (engine or InProcess()).run(job, missing):
-                if outcome.error is not None:
-                    failed.append(outcome)
-                    if outcome.fatal:
-                        break
-                    continue
-                writer.record(outcome.number, outcome.checksum)
-                counted.add(outcome, level)
-                if 0 < outcome.batch < job.batch:
-                    _note_memory(folder, outcome)
-            if failed:
-                raise _failure(failed, job.plan)
-            if not journal.done()[stage.start : stage.stop].all():
-                if shard is None:
-                    raise RunError("an engine left tasks undone without an error; give the same command again")
-                return []  # other shards are at work
-        if not restoration.is_store:
-            _copy_out(restoration)
+        stages = [_Stage(restoration, journal, level, engine or InProcess()) for level in range(len(job.plan.stages))]
+        stages[0].do(writer, counted, shard)
+        if not stages[0].is_done():
+            if shard is None:
+                raise RunError("an engine left tasks undone without an error; give the same command again")
+            return []
+        try:
+            # Several shards may find that all is done; one of them ends the work.
+            with journal.writer("finish") as finisher:
+                for stage in stages[1:]:
+                    stage.do(finisher, counted)
+                if not restoration.is_store:
+                    _copy_out(restoration)
+        except JournalInUseError:
+            return []
     return list(restoration.files)
+
+
+class _Stage:
+    """The tasks of one level."""
+
+    def __init__(self, restoration: Restoration, journal: Journal, level: int, engine: Engine) -> None:
+        self.job, self.folder = restoration.job, restoration.journal
+        self.journal, self.level, self.engine = journal, level, engine
+        self.numbers = self.job.plan.stages[level]
+
+    def is_done(self) -> bool:
+        """Whether every task is in the journal."""
+        return bool(self.journal.done()[self.numbers.start : self.numbers.stop].all())
+
+    def do(self, writer: Writer, counted: "_Counter", shard: tuple[int, int] | None = None) -> None:
+        """Do what is missing, or a shard's part of it."""
+        undone = ~self.journal.done()[self.numbers.start : self.numbers.stop]
+        missing = [int(number) for number in np.flatnonzero(undone) + self.numbers.start]
+        if shard is not None:
+            missing = [number for number in missing if number % shard[1] == shard[0]]
+        failed: list[Outcome] = []
+        for outcome in self.engine.run(self.job, missing):
+            if outcome.error is not None:
+                failed.append(outcome)
+                if outcome.fatal:
+                    break
+                continue
+            writer.record(outcome.number, outcome.checksum)
+            counted.add(outcome, self.level)
+            if 0 < outcome.batch < self.job.batch:
+                _note_memory(self.folder, outcome)
+        if failed:
+            raise _failure(failed, self.job.plan)
 
 
 def verify(restoration: Restoration) -> list[int]:
@@ -147,7 +172,7 @@ def _keep_job(restoration: Restoration) -> None:
             )
         return
     taken = [file for file in restoration.files if "://" not in file and Path(file).exists()]
-    if taken:
+    if taken and not path.exists():  # else another shard has begun meanwhile
         raise ImageError(f"{taken[0]} exists already; expected a new name; choose one or remove it")
     try:
         restoration.journal.mkdir(parents=True, exist_ok=True)
