@@ -79,6 +79,7 @@ def restore(
                 "--verify": verify,
                 "--shard": shard,
                 "--picture": picture,
+                "--journal": journal,
             }
             if given := [name for name, value in alone.items() if value]:
                 raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
