@@ -1,7 +1,9 @@
 """Settings and fixtures of all tests."""
 
+import subprocess
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -39,3 +41,17 @@ def bucket(server: str) -> str:
     name = f"bucket-{uuid.uuid4().hex}"
     s3fs.S3FileSystem(endpoint_url=server).mkdir(name)
     return name
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("mounting a small disk needs rights that this process lacks")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

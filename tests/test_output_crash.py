@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -147,20 +146,6 @@ def test_a_file_that_may_not_grow(tmp_path: Path) -> None:
     assert "what was written before is safe; raise the limit" in told
     np.testing.assert_array_equal(output.read(0, (0, 0), (SIDE, SIDE)), expected(99))
     assert list((tmp_path / "out.zarr" / "0" / "c" / "0").iterdir()) == [tmp_path / "out.zarr/0/c/0/0"]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small disk needs rights that this process lacks")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="tmpfs is Linux's")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ from sfumato.restoration.engine import Dask
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
-from sfumato.restoration.run import run_restoration, verify
+from sfumato.restoration.run import Progress, run_restoration, verify
 from sfumato.restoration.statistics import Statistics
 
 SMALL = Settings(num_samples=2, num_steps=3, chunk=32, halo=32, batch=2, threads=1)
@@ -514,3 +515,30 @@ def test_a_journal_that_cannot_grow_is_explained(tmp_path: Path) -> None:
     assert "RunError cannot write to the journal" in told.stdout, told.stderr
     assert "raise the limit" in told.stdout
     assert np.flatnonzero(Journal(tmp_path, 10).done()).tolist() == [1]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="tmpfs is Linux's")
+@pytest.mark.parametrize("trouble", ["full", "read-only"])
+def test_a_disk_that_gives_out_half_way_is_told_and_what_was_done_is_kept(
+    trouble: str, model: Path, source: Path, tmp_path: Path, small_disk: Path
+) -> None:
+    smooth = plan_restoration(model, source, tmp_path / "out.zarr", SMALL)
+    run_restoration(smooth)
+    planned = plan_restoration(model, source, small_disk / "out.zarr", SMALL, journal=tmp_path / "journal")
+
+    def spoil(now: Progress) -> None:
+        if now.done == 3 and trouble == "read-only":
+            subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+        if now.done == 3 and trouble == "full":
+            free = shutil.disk_usage(small_disk).free
+            (small_disk / "filler").write_bytes(bytes(free))
+
+    with pytest.raises(RunError, match=r"1 chunks could not be restored(.|\n)*give the same command again"):
+        run_restoration(planned, progress=spoil)
+    assert Journal(planned.journal, planned.job.plan.num_tasks).done().sum() == 3
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert verify(planned) == []
+    (small_disk / "filler").unlink(missing_ok=True)
+    run_restoration(planned)
+    for one, other in zip(smooth.files, planned.files, strict=True):
+        assert stored(Path(other)) == stored(Path(one))

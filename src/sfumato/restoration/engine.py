@@ -160,7 +160,7 @@ class Dask:
             try:
                 client = stack.enter_context(Client(address, security=security, set_as_default=False))
                 client.wait_for_workers(1, timeout=60)
-            except (OSError, TimeoutError) as error:
+            except (OSError, TimeoutError, TypeError) as error:  # the last of a tls:// address without certificates
                 raise RunError(
                     f"no cluster with workers answers at {self.scheduler or 'this machine'} ({error}); expected a "
                     "running scheduler with at least one worker; check its address, certificates and logs"
