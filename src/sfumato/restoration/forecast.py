@@ -38,7 +38,8 @@ class Forecast:
 
     def lines(self) -> list[str]:
         """For a person."""
-        hours = ", ".join(f"{self.seconds / 3600 / workers:.3g} h on {workers}" for workers in _WORKERS)
+        # No more workers than chunks find work.
+        hours = ", ".join(f"{_duration(self.seconds / min(workers, self.chunks))} on {workers}" for workers in _WORKERS)
         return [
             f"chunks: {self.chunks}",
             f"tiles: {self.tiles}",
@@ -47,6 +48,12 @@ class Forecast:
             f"output: {self.bytes_of_output / 2**30:.3g} GB before compression",
             f"workers: {hours}",
         ]
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.2g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 3600 else f"{seconds / 3600:.3g} h"
 
 
 def forecast(restoration: Restoration) -> Forecast:
