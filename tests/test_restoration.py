@@ -272,10 +272,17 @@ def test_verify_finds_a_changed_chunk(model: Path, source: Path, tmp_path: Path)
     run_restoration(planned)
     assert verify(planned) == []
     chunk = Path(planned.files[0]) / "0" / "c" / "1" / "0"
+    whole = chunk.read_bytes()
     chunk.write_bytes((chunk.parent / "1").read_bytes())
     assert verify(planned) == [planned.job.plan.stages[0].start + 3]
+    assert verify(planned) == []  # it counts as missing now
+    run_restoration(planned)
+    assert chunk.read_bytes() == whole
     chunk.unlink()
     assert len(verify(planned)) == 1
+    run_restoration(planned)
+    assert chunk.read_bytes() == whole
+    assert verify(planned) == []
 
 
 def test_nan_regions_fail_alone_and_are_listed(model: Path, tmp_path: Path) -> None:
@@ -416,6 +423,8 @@ def test_the_command_forecasts_previews_restores_and_verifies(model: Path, sourc
     lost = CliRunner().invoke(app, [*command, "--verify"])
     assert lost.exit_code == 1
     assert "(0, 0)" in lost.output
+    assert CliRunner().invoke(app, command).exit_code == 0
+    assert CliRunner().invoke(app, [*command, "--verify"]).exit_code == 0
 
 
 WRONG_OPTIONS = {

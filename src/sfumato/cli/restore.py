@@ -104,7 +104,11 @@ def restore(
         if verify:
             if wrong := wrong_chunks(planned):
                 places = ", ".join(str(planned.job.plan.task(number).corner) for number in wrong[:20])
-                typer.echo(f"error: {len(wrong)} chunks are not what the journal says: {places}", err=True)
+                typer.echo(
+                    f"error: {len(wrong)} chunks are not what the journal says: {places}; they count as missing now: "
+                    "give the command without --verify to restore them again",
+                    err=True,
+                )
                 raise typer.Exit(1)
             typer.echo(f"verified: {output}", err=True)
             return

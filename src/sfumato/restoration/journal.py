@@ -1,7 +1,8 @@
 """The journal of a restoration: which chunks are done, each with the checksum of its pixels.
 
 A record is 16 bytes, appended and flushed to the disk after the chunk itself is durable. Each process writes a file of
-its own, so no two append to one; together they are the journal. A record cut short by a kill is no record.
+its own, so no two append to one; together they are the journal. A record cut short by a kill is no record. A chunk that
+turns out to be lost is taken back by a record of its own: what counts is how often a task was done and taken back.
 """
 
 import contextlib
@@ -22,6 +23,9 @@ __all__ = ["Journal", "JournalInUseError", "Writer"]
 _RECORD = np.dtype([("task", "<u8"), ("checksum", "<u4"), ("seal", "<u4")])
 """The seal is a checksum of the record itself."""
 
+_TAKEN_BACK = np.uint64(1 << 63)
+"""Added to the number of a task that is to be done again."""
+
 
 class JournalInUseError(RunError):
     """Another process has a writer's file open."""
@@ -40,17 +44,19 @@ class Journal:
 
     def done(self) -> NDArray[np.bool_]:
         """Whether each task is recorded, by any writer."""
-        result = np.zeros(self.num_tasks, np.bool_)
+        times = np.zeros(self.num_tasks, np.int32)
         for records in self._all():
-            result[records["task"]] = True
-        return result
+            np.add.at(times, _tasks(records), np.where(_is_taken_back(records), -1, 1))
+        return times > 0
 
     def checksums(self) -> Iterator[tuple[int, int]]:
-        """Every recorded task with its checksum; of a task that was recorded twice, the later."""
+        """Every task that is done with its checksum; of one that was recorded twice, the later."""
         latest: dict[int, int] = {}
         for records in self._all():
-            latest.update(zip(records["task"].tolist(), records["checksum"].tolist(), strict=True))
-        yield from sorted(latest.items())
+            kept = records[~_is_taken_back(records)]
+            latest.update(zip(kept["task"].tolist(), kept["checksum"].tolist(), strict=True))
+        done = self.done()
+        yield from ((task, checksum) for task, checksum in sorted(latest.items()) if done[task])
 
     @contextlib.contextmanager
     def writer(self, name: str = "main") -> Iterator["Writer"]:
@@ -82,8 +88,15 @@ class Writer:
 
     def record(self, task: int | Sequence[int], checksum: int | Sequence[int]) -> None:
         """Say that a task, or several, are done; on return that is durable."""
-        records = np.zeros(np.size(task), _RECORD)
-        records["task"], records["checksum"] = task, checksum
+        self._append(np.asarray(task, np.uint64), checksum)
+
+    def take_back(self, tasks: Sequence[int]) -> None:
+        """Say that tasks which are recorded have to be done again."""
+        self._append(np.asarray(tasks, np.uint64) | _TAKEN_BACK, 0)
+
+    def _append(self, tasks: NDArray[np.uint64], checksum: int | Sequence[int]) -> None:
+        records = np.zeros(np.size(tasks), _RECORD)
+        records["task"], records["checksum"] = tasks, checksum
         records["seal"] = _seals(records)
         try:
             self._file.write(records.tobytes())
@@ -100,13 +113,21 @@ def _read(path: Path, num_tasks: int) -> NDArray[np.void]:
     """The whole records at the start of a file."""
     content = path.read_bytes()
     records = np.frombuffer(content[: len(content) // _RECORD.itemsize * _RECORD.itemsize], _RECORD)
-    good = (records["seal"] == _seals(records)) & (records["task"] < num_tasks)
+    good = (records["seal"] == _seals(records)) & (_tasks(records) < num_tasks)
     if not good[:-1].all():
         raise RunError(
             f"{path} is damaged at record {int(good.argmin())} of {len(records)}; expected records of this "
             "restoration; remove the output and its journal, and restore anew"
         )
     return records if good.all() else records[:-1]
+
+
+def _tasks(records: NDArray[np.void]) -> NDArray[np.uint64]:
+    return np.asarray(records["task"] & ~_TAKEN_BACK)
+
+
+def _is_taken_back(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    return np.asarray(records["task"] >= _TAKEN_BACK)
 
 
 def _seals(records: NDArray[np.void]) -> NDArray[np.uint32]:

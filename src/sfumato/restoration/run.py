@@ -141,22 +141,25 @@ class _Stage:
 
 
 def verify(restoration: Restoration) -> list[int]:
-    """Recorded tasks whose chunks are not what the journal says, or cannot be read.
+    """Recorded tasks whose chunks are not what the journal says, or cannot be read; they count as missing from now on.
 
     Raises:
-        RunError: If there is no journal, or one of another job.
+        RunError: If there is no journal, one of another job, or somebody is at work with it.
     """
     if not (restoration.journal / "job.json").exists():
         raise RunError(f"{restoration.journal} has no job; expected the journal of a restoration; restore it first")
     _keep_job(restoration)
     job, wrong = restoration.job, []
-    for number, checksum in Journal(restoration.journal, job.plan.num_tasks).checksums():
-        try:
-            good = checksum_of(job, number) == checksum
-        except ImageError:
-            good = False
-        if not good:
-            wrong.append(number)
+    journal = Journal(restoration.journal, job.plan.num_tasks)
+    with journal.writer("verify") as writer:
+        for number, checksum in journal.checksums():
+            try:
+                good = checksum_of(job, number) == checksum
+            except ImageError:
+                good = False
+            if not good:
+                wrong.append(number)
+        writer.take_back(wrong)
     return wrong
 
 
