@@ -21,11 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from bars import Bars
-from sfumato.assembly import build_model
+from random_models import write_random_model
 from sfumato.data.io import write_image
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import ModelInfo, save_model
-from sfumato.recipe import parse
 from sfumato.restoration.engine import IN_FLIGHT_PER_WORKER
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.planning import Settings, plan_restoration
@@ -51,19 +49,6 @@ class Count(WorkerPlugin):
 async def dask_setup(worker):
     await worker.plugin_add(Count(), name="count")
 '''
-
-
-def write_model(path: Path) -> Path:
-    import torch
-
-    recipe = parse("model: {base: 4, rate_base: 2, num_scales: 3}\n", source="benchmark")
-    torch.manual_seed(0)
-    model = build_model(recipe.model, 1, 1)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.2)
-    plain = Normalization(offset=(10.0,), scale=(3.0,))
-    save_model(path, model.state_dict(), ModelInfo(recipe, 1, 1, plain, plain, {}, {}))
-    return path
 
 
 class Cluster:
@@ -119,7 +104,9 @@ def free_port() -> int:
 
 
 def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
-    model = write_model(folder / "model.safetensors")
+    model = write_random_model(
+        folder / "model.safetensors", base=4, num_scales=3, std=0.2, data=Normalization(offset=(10.0,), scale=(3.0,))
+    )
     pixels = 10 + 3 * np.random.default_rng(0).standard_normal((SIDE, SIDE))
     write_image(folder / "in.tif", pixels.astype(np.float32), axes="YX")
     settings = Settings(num_samples=2, num_steps=4, chunk=CHUNK, halo=32, batch=2, threads=1)

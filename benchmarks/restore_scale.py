@@ -28,14 +28,13 @@ import numpy as np
 import torch
 
 from bars import Bars
+from random_models import write_random_model
 from sfumato.allocation import keep_freed_memory
-from sfumato.assembly import build_model
 from sfumato.data.normalize import Normalization
 from sfumato.data.output import OutputImage
-from sfumato.model_file import ModelInfo, load, save_model
+from sfumato.model_file import load
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
-from sfumato.recipe import parse
 from sfumato.restoration.array import draw_blocks
 from sfumato.restoration.engine import Dask
 from sfumato.restoration.journal import Journal
@@ -47,14 +46,8 @@ REPEATS = 5
 
 
 def write_model(path: Path, *, base: int = 2, num_scales: int = 1) -> Path:
-    recipe = parse(f"model: {{base: {base}, rate_base: 2, num_scales: {num_scales}}}\n", source="benchmark")
-    torch.manual_seed(0)
-    model = build_model(recipe.model, 1, 1)
-    for parameter in model.parameters():
-        torch.nn.init.normal_(parameter, std=0.1)
-    plain = Normalization(offset=(0.0,), scale=(100.0,))
-    save_model(path, model.state_dict(), ModelInfo(recipe, 1, 1, plain, plain, {}, {}))
-    return path
+    photons = Normalization(offset=(0.0,), scale=(100.0,))
+    return write_random_model(path, base=base, num_scales=num_scales, std=0.1, data=photons)
 
 
 def write_sparse(path: Path, *shape: int, chunk: int = 1024) -> Path:
@@ -155,7 +148,7 @@ def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before, started = peak(), time.monotonic()
 planned = plan_restoration(*map(Path, sys.argv[1:4]), Settings(2, 1, chunk=64, threads=1))
 left = run_restoration(planned, shard=(0, 2))
-print(json.dumps([time.monotonic() - started, peak() - before, planned.job.plan.num_tasks, len(left)]))
+print(json.dumps([time.monotonic() - started, peak() - before, peak(), planned.job.plan.num_tasks, len(left)]))
 """
 
 
@@ -169,11 +162,12 @@ def plan(folder: Path, bars: Bars) -> None:
     (planned.journal / "job.json").write_text(planned.job.to_json())
     command = [sys.executable, "-c", RESUME, str(model), str(source), str(folder / "out.zarr")]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    seconds, megabytes, tasks, left = json.loads(output)
+    seconds, megabytes, peak, tasks, left = json.loads(output)
     assert left == 0
     bars.report("tasks of the plan", tasks, low=10**6)
     bars.report("seconds to open, resume and report", seconds, high=5)
-    bars.report("memory beyond the imports, MB", megabytes, high=300)
+    bars.report("rise of the peak memory beyond that of the imports, MB", megabytes, high=300)
+    bars.report("peak memory, torch included, MB", peak)
 
 
 def thin(folder: Path, bars: Bars) -> None:
