@@ -52,7 +52,7 @@ def pool_ranks(members: Tensor, generator: torch.Generator) -> Tensor:
     ordered, order = values.sort(-1)
     if bool((ordered[..., 1:] == ordered[..., :-1]).any()):
         shuffle = torch.rand(values.shape, generator=generator).to(values.device).argsort(-1)
-        order = shuffle.gather(-1, values.gather(-1, shuffle).argsort(-1, stable=True))
+        order = shuffle.gather(-1, values.gather(-1, shuffle).argsort(dim=-1, stable=True))
     places = torch.arange(values.shape[-1], device=values.device).expand_as(order)
     return torch.empty_like(order).scatter_(-1, order, places).movedim(-1, 0)
 

@@ -1,23 +1,20 @@
 """One report of everything that tells whether posterior samples can be trusted."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from sfumato.calibration.exchange import check, exchange_test, pool
-from sfumato.calibration.ranks import central_interval, coverage_scores, member_histograms, rank_scores
+from sfumato.calibration.exchange import check
+from sfumato.calibration.pooled import by_images, p_values, rank_pools
+from sfumato.calibration.ranks import central_interval, coverage_scores
 from sfumato.calibration.reliability import reliability
 from sfumato.calibration.scores import crps, energy_score, spread_and_error
-from sfumato.calibration.tarp import PROJECTIONS, reference_ranks, tarp_scores
 from sfumato.significance import interval, ratio_interval
 
 __all__ = ["CalibrationReport", "Estimate", "JointCoverage", "ReliabilityBin", "measure"]
-
-_AT_ONCE = 2**24
 
 
 class Estimate(NamedTuple):
@@ -124,7 +121,9 @@ def measure(
     r"""Measure how far posterior samples can be trusted.
 
     Args:
-        samples: N draws for each of M images, shape (N, M, C, \*spatial); N at least 2, better 16 or more.
+        samples: N draws for each of M images, shape (N, M, C, \*spatial); N at least 2, better 16 or more. Give every
+            image a seed of its own: draws of different images that share their noise err together, and the tests
+            would take that for evidence.
         truths: Shape (M, C, \*spatial). The images should be independent of each other.
         level: Nominal coverage. The nearest central interval between draws is taken and compared with its own
             expectation, (j - i)/(N + 1).
@@ -137,39 +136,29 @@ def measure(
     """
     check(samples, truths)
     i, j = central_interval(len(samples), level)
-    generator = torch.Generator().manual_seed(seed)
-    histograms = _by_images(lambda x, y: member_histograms(pool(x, y), generator), samples, truths, dim=1)
-    covered = coverage_scores(histograms, (i, j))
-    spread, error = _by_images(lambda x, y: torch.stack(spread_and_error(x, y)), samples, truths, dim=1).double()
-    joint = [_joint(name, samples, truths, level, seed, num_permutations) for name in PROJECTIONS]
+    ranks = rank_pools(samples, truths, seed=seed)
+    p = p_values(ranks, level=level, seed=seed, num_permutations=num_permutations)
+    spread, error = by_images(lambda x, y: torch.stack(spread_and_error(x, y)), samples, truths, dim=1).double()
     return CalibrationReport(
         num_images=len(truths),
         num_samples=len(samples),
-        crps=_estimate(_by_images(crps, samples, truths), seed),
-        energy_score=_estimate(_by_images(energy_score, samples, truths), seed),
+        crps=_estimate(by_images(crps, samples, truths), seed),
+        energy_score=_estimate(by_images(energy_score, samples, truths), seed),
         level=level,
-        coverage=_estimate(covered[0, :, 0], seed),
+        coverage=_estimate(coverage_scores(ranks.histograms, (i, j))[0, :, 0], seed),
         coverage_expected=(j - i) / (len(samples) + 1),
-        coverage_p=exchange_test(covered, generator, num_permutations=num_permutations),
-        ranks=tuple(_estimate(column, seed) for column in histograms[0].T),
-        ranks_p=exchange_test(rank_scores(histograms), generator, num_permutations=num_permutations),
+        coverage_p=p["coverage"],
+        ranks=tuple(_estimate(column, seed) for column in ranks.histograms[0].T),
+        ranks_p=p["ranks"],
         spread=math.sqrt(spread.mean()),
         error=math.sqrt(error.mean()),
         spread_over_error=_root_ratio(spread, error, seed),
         reliability=_reliability(samples, truths, num_bins, seed) if len(samples) >= 4 else (),
-        joint=tuple(joint),
+        joint=tuple(_joint(name, found, level, p[name], seed) for name, found in ranks.joint.items()),
     )
 
 
-def _joint(
-    name: str, samples: Tensor, truths: Tensor, level: float, seed: int, num_permutations: int
-) -> JointCoverage:
-    def project(x: Tensor, y: Tensor) -> Tensor:
-        # The same projections for every block of images.
-        return PROJECTIONS[name](pool(x, y), torch.Generator().manual_seed(seed))
-
-    generator = torch.Generator().manual_seed(seed + 1)
-    ranks = reference_ranks(_by_images(project, samples, truths, dim=1), generator)
+def _joint(name: str, ranks: Tensor, level: float, p_value: float, seed: int) -> JointCoverage:
     number = len(ranks)
     inside = min(max(round(level * number), 1), number - 1)
     counts = torch.bincount(ranks[0].flatten(), minlength=number).double()
@@ -178,7 +167,7 @@ def _joint(
         coverage=_estimate((ranks[0] < inside).double().mean(1), seed),
         expected=inside / number,
         curve=tuple((counts.cumsum(0) / counts.sum()).tolist()),
-        p_value=exchange_test(tarp_scores(ranks), generator, num_permutations=num_permutations),
+        p_value=p_value,
     )
 
 
@@ -197,16 +186,6 @@ def _reliability(samples: Tensor, truths: Tensor, num_bins: int, seed: int) -> t
                 )
             )
     return tuple(bins)
-
-
-def _by_images(
-    function: Callable[[Tensor, Tensor], Tensor], samples: Tensor, truths: Tensor, *, dim: int = 0
-) -> Tensor:
-    """A function of samples and truths, for blocks of images that fit into memory, put together along ``dim``."""
-    part = max(1, _AT_ONCE // samples[:, 0].numel())
-    dtype = torch.promote_types(torch.promote_types(samples.dtype, truths.dtype), torch.float32)
-    blocks = zip(samples.split(part, 1), truths.split(part), strict=True)
-    return torch.cat([function(x.to(dtype), y.to(dtype)) for x, y in blocks], dim)
 
 
 def _estimate(values: Tensor, seed: int) -> Estimate:
