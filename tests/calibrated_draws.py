@@ -25,9 +25,7 @@ class GaussianDraws:
         smooth = blur_matrix(side, blur) if blur else identity
         prior_root = smooth / smooth[0].square().sum().sqrt()
         self.operator, self.noise, self.prior_root = smooth, noise, prior_root
-        self.problem = LinearGaussian(
-            lambda condition: CosineSchedule(), smooth, prior_root @ prior_root.T, noise**2 * identity
-        )
+        self.problem = LinearGaussian(CosineSchedule(), smooth, prior_root @ prior_root.T, noise**2 * identity)
         values, vectors = torch.linalg.eigh(self.problem.covariance)
         self.root = vectors * values.clamp(min=0).sqrt()
 

@@ -61,7 +61,9 @@ def ratio_interval(
 
     def ratio(means: Values) -> Values:
         positive = means[:, 1] > 0
-        return np.divide(means[:, 0], means[:, 1], out=np.full(len(means), np.nan), where=positive)
+        ratios: Values = np.full(len(means), np.nan)
+        np.divide(means[:, 0], means[:, 1], out=ratios, where=positive)
+        return ratios
 
     return _interval(values, ratio, level=level, num_draws=num_draws, seed=seed)
 

@@ -75,7 +75,8 @@ def polynomials(num_ranks: int, degree: int) -> Tensor:
     """
     place = torch.linspace(-1, 1, num_ranks, dtype=torch.float64)
     basis, _ = torch.linalg.qr(place[:, None] ** torch.arange(min(degree, num_ranks - 1) + 1))
-    return basis[:, 1:] * num_ranks**0.5
+    table: Tensor = basis[:, 1:] * num_ranks**0.5
+    return table
 
 
 def rank_scores(histograms: Tensor, *, degree: int = 4) -> Tensor:

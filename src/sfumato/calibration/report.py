@@ -122,8 +122,8 @@ def measure(
 
     Args:
         samples: N draws for each of M images, shape (N, M, C, \*spatial); N at least 2, better 16 or more. Give every
-            image a seed of its own: draws of different images that share their noise err together, and the tests
-            would take that for evidence.
+            image noise of its own, by ``image`` or ``seed``: draws that share it over images err together, and the
+            tests would take that for evidence.
         truths: Shape (M, C, \*spatial). The images should be independent of each other.
         level: Nominal coverage. The nearest central interval between draws is taken and compared with its own
             expectation, (j - i)/(N + 1).

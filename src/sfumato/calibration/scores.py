@@ -36,7 +36,8 @@ def crps(samples: Tensor, truths: Tensor) -> Tensor:
     error = samples - truths
     weights = (2 * torch.arange(1, n + 1, device=error.device) - n - 1).to(error) / (n * (n - 1))
     spread = torch.tensordot(weights, error.sort(0).values, dims=1)
-    return (error.abs().mean(0) - spread).flatten(1).mean(1)
+    score: Tensor = error.abs().mean(0) - spread
+    return score.flatten(1).mean(1)
 
 
 def energy_score(samples: Tensor, truths: Tensor) -> Tensor:
@@ -54,7 +55,8 @@ def energy_score(samples: Tensor, truths: Tensor) -> Tensor:
     draws = samples.flatten(2).transpose(0, 1)
     to_truth = torch.linalg.vector_norm(draws - truths.flatten(1)[:, None], dim=-1).mean(1)
     between = torch.cdist(draws, draws, compute_mode="donot_use_mm_for_euclid_dist").sum((1, 2)) / (2 * n * (n - 1))
-    return (to_truth - between) / draws.shape[-1] ** 0.5
+    score: Tensor = (to_truth - between) / draws.shape[-1] ** 0.5
+    return score
 
 
 def spread_and_error(samples: Tensor, truths: Tensor) -> tuple[Tensor, Tensor]:
