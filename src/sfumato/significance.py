@@ -11,13 +11,13 @@ better whose mean, the number in the table, is worse. Both ask that differences 
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ranking", "holm", "interval", "least_p", "paired_test", "ranking"]
+__all__ = ["Ranking", "holm", "interval", "least_p", "paired_test", "ranking", "ratio_interval"]
 
 _EXACT = 16
 """Up to so many images all sign patterns are tried: 32,768 of them, the others being their mirror images."""
@@ -42,6 +42,36 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
     Returns:
         Lower and upper end; NaN if there are fewer than two images or a value is not finite.
     """
+    return _interval(values[:, None], lambda means: means[:, 0], level=level, num_draws=num_draws, seed=seed)
+
+
+def ratio_interval(
+    numerators: Values, denominators: Values, *, level: float = 0.95, num_draws: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Bootstrap interval of a mean over another mean of the same images, as :func:`interval` is of one mean.
+
+    Args:
+        numerators: One per image, shape (n).
+        denominators: One per image, none negative, shape (n). If draws have none that is positive, the interval is NaN.
+        level: How often the interval should hold the true ratio.
+        num_draws: Of the bootstrap.
+        seed: Of the draws.
+    """
+    values = np.stack([numerators, denominators], 1)
+
+    def ratio(means: Values) -> Values:
+        positive = means[:, 1] > 0
+        ratios: Values = np.full(len(means), np.nan)
+        np.divide(means[:, 0], means[:, 1], out=ratios, where=positive)
+        return ratios
+
+    return _interval(values, ratio, level=level, num_draws=num_draws, seed=seed)
+
+
+def _interval(
+    values: Values, statistic: Callable[[Values], Values], *, level: float, num_draws: int, seed: int
+) -> tuple[float, float]:
+    """Of a statistic of means: (draws, q) to (draws), of values (n, q)."""
     n = len(values)
     if n < 2 or not bool(np.isfinite(values).all()):
         return math.nan, math.nan
@@ -55,7 +85,7 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
     sizes = [min(part, num_draws - start) for start in range(0, num_draws, part)]
     means = np.concatenate([values[generator.integers(0, n, (size, n))].mean(1) for size in sizes])
     tail = float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 + level) / 2)))
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(statistic(means), [tail, 1 - tail])
     return float(low), float(high)
 
 
