@@ -23,6 +23,8 @@ from sfumato.restoration.task import Outcome, checksum_of
 __all__ = ["Progress", "restore_file", "run_restoration", "verify"]
 
 _MOST_LISTED = 20
+_FEW = 64
+"""So many tasks of the pyramid are done here, whatever the engine."""
 
 
 class Progress(NamedTuple):
@@ -126,7 +128,9 @@ class _Stage:
         if shard is not None:
             missing = [number for number in missing if number % shard[1] == shard[0]]
         failed: list[Outcome] = []
-        for outcome in self.engine.run(self.job, missing):
+        # To start workers for a few means of pixels would take longer than the means.
+        engine = self.engine if self.level == 0 or len(missing) > _FEW else InProcess()
+        for outcome in engine.run(self.job, missing):
             if outcome.error is not None:
                 failed.append(outcome)
                 if outcome.fatal:
