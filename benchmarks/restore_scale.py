@@ -193,14 +193,9 @@ def thin(folder: Path, bars: Bars) -> None:
         return time.monotonic() - started
 
     torch.set_num_threads(1)
-    keep_freed_memory()  # as the engine does, so that the bare loop has it too
-    ratios = [ratio(lambda: timed(planned()), bare) for _ in range(REPEATS)]
+    ratios = [timed(planned()) / bare() for _ in range(REPEATS)]
     bars.report("time of the engine over that of a bare loop", statistics.median(ratios), high=1.05)
     bars.report("workers: time of one over that of two", statistics.median(speedups(planned)), low=1.7)
-
-
-def ratio(ours: Callable[[], float], theirs: Callable[[], float]) -> float:
-    return ours() / theirs()
 
 
 def speedups(planned: Callable[[], Restoration]) -> list[float]:
@@ -252,6 +247,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as the commands do
     bars = Bars()
     parts: dict[str, Callable[[Path], None]] = {
         "linear": lambda folder: linear(folder, bars),

@@ -3,7 +3,16 @@
 All are :class:`ValueError` underneath, so code that knows nothing of this package can still catch them.
 """
 
-__all__ = ["ImageError", "ModelFileError", "PairingError", "RecipeError", "RunError", "SfumatoError", "StorageError"]
+__all__ = [
+    "ImageError",
+    "ModelFileError",
+    "PairingError",
+    "RecipeError",
+    "RunError",
+    "SfumatoError",
+    "StorageError",
+    "UnknownFormatError",
+]
 
 
 class SfumatoError(ValueError):
@@ -12,6 +21,10 @@ class SfumatoError(ValueError):
 
 class ImageError(SfumatoError):
     """An image cannot be read or written as asked."""
+
+
+class UnknownFormatError(ImageError):
+    """A file is of no format that can be read."""
 
 
 class StorageError(ImageError):

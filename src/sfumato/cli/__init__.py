@@ -5,6 +5,7 @@ Nothing here imports torch at the top, so ``--help`` and ``--version`` answer at
 
 import sys
 
+from sfumato.allocation import keep_freed_memory
 from sfumato.cli.app import app
 from sfumato.cli.clinical import clinical
 from sfumato.cli.doctor import doctor
@@ -25,4 +26,5 @@ app.add_typer(simulations, name="simulate")
 
 def main() -> None:
     """Run the command line."""
+    keep_freed_memory()  # here, where the process is our own, and not in what a library calls
     app(prog_name="sfumato", args=sys.argv[1:])

@@ -68,7 +68,6 @@ def evaluate(
     """
     with plain_errors():
         from sfumato import evaluate as evaluation
-        from sfumato.allocation import keep_freed_memory
         from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
         from sfumato.methods import Microscope, classical_method, model_method, open_model
         from sfumato.phase_methods import TwoShots, phase_method
@@ -76,7 +75,6 @@ def evaluate(
         from sfumato.progress import Bar
         from sfumato.report import markdown, write_csv, write_report
 
-        keep_freed_memory()
         if resolution and pixel_um is None:
             raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
         opened = [open_model(text, device=device) for text in models or []]

@@ -24,11 +24,9 @@ def inspect(
 ) -> None:
     """Look into a model: diagrams of its networks and, for an image, its schedule, samples and their spread."""
     with plain_errors():
-        from sfumato.allocation import keep_freed_memory
         from sfumato.inspection import describe, draw_diagrams, draw_posterior, read_image
         from sfumato.model_file import load
 
-        keep_freed_memory()
         loaded = load(model, device=device)
         for line in describe(loaded):
             typer.echo(line)

@@ -30,11 +30,9 @@ def sweep(
 ) -> None:
     """Tune the end points of a fixed schedule on validation images; killed, the same command goes on."""
     with plain_errors():
-        from sfumato.allocation import keep_freed_memory
         from sfumato.sweep import candidates, choose_metric, table
         from sfumato.sweep import sweep as run
 
-        keep_freed_memory()
         chosen, judge = recipe_of(recipe, settings or []), choose_metric(metric)
         models = candidates(chosen.model, starts=starts or (), ends=ends or (), gamma_ends=gamma_ends or ())
         trials = run(

@@ -29,10 +29,8 @@ def train(
 ) -> None:
     """Train a model on image pairs; killed, the same command goes on where it was."""
     with plain_errors():
-        from sfumato.allocation import keep_freed_memory
         from sfumato.train import train as run
 
-        keep_freed_memory()
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder, "store": store}
         chosen = recipe_of(recipe, [*places(given), *(settings or [])])
         trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)

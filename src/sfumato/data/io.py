@@ -28,7 +28,7 @@ from sfumato.data.image import (
     reading,
 )
 from sfumato.data.mrc import is_mrc
-from sfumato.errors import ImageError
+from sfumato.errors import ImageError, UnknownFormatError
 
 __all__ = ["open_image", "under_another_name", "write_image"]
 
@@ -105,7 +105,7 @@ def _open_file(path: Path, start: bytes, axes: str | None, budget: int) -> Image
     elif is_mrc(start) or suffix in _MRC_SUFFIXES:
         from sfumato.data.mrc import open_mrc as open_format
     else:
-        raise ImageError(
+        raise UnknownFormatError(
             f"{path} starts with {start[:8]!r}, which no known format does; expected {_READABLE}; convert it, or copy "
             "it again if it should be one of these"
         )

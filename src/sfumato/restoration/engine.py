@@ -51,7 +51,6 @@ class InProcess:
 
     def run(self, job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
         """Do the tasks of these numbers, in their order."""
-        keep_freed_memory()
         before = torch.get_num_threads()
         torch.set_num_threads(job.threads)
         try:

@@ -1,12 +1,14 @@
 """Restoring every image of a folder, under the same names in another one."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sfumato.data.io import open_image
 from sfumato.data.ome_zarr import is_zarr
-from sfumato.errors import ImageError
+from sfumato.errors import ImageError, UnknownFormatError
+from sfumato.model_file import load
 from sfumato.restoration.engine import Engine
 from sfumato.restoration.planning import FORMATS, Settings, plan_restoration
 from sfumato.restoration.run import run_restoration
@@ -62,12 +64,12 @@ def restore_folder(
         twice = next(name for name in names if names.count(name) > 1)
         raise ImageError(f"two images of {inputs} would become {twice}; expected names that differ; rename one")
     Path(outputs).mkdir(parents=True, exist_ok=True)
-    files, number = [], 0
+    files, number, loaded = [], 0, load(model, device=device)
     for index, (source, name) in enumerate(zip(sources, names, strict=True)):
         if progress is not None:
             progress(source.name, index, len(sources))
         numbered = dataclasses.replace(chosen, first_image=chosen.first_image + number)
-        planned = plan_restoration(model, source, Path(outputs) / name, numbered, device=device)
+        planned = plan_restoration(model, source, Path(outputs) / name, numbered, device=device, loaded=loaded)
         number += planned.measured.num_frames
         finished = not planned.is_store and not planned.journal.exists() and Path(planned.files[0]).exists()
         files.append(planned.files[0] if finished else run_restoration(planned, engine=engine)[0])
@@ -79,12 +81,8 @@ def _images(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or (path.is_dir() and not is_zarr(path)):
             continue
-        try:
+        with contextlib.suppress(UnknownFormatError):
             open_image(path)
-        except ImageError as error:
-            if "no known format" not in str(error):
-                raise
-        else:
             yield path
 
 

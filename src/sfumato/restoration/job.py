@@ -5,13 +5,16 @@ It names the model by path and hash, never carries it: a worker reads the file i
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from sfumato.data.ome_zarr_writer import Version
 from sfumato.restoration.plan import Plan
 
 __all__ = ["Job", "Output"]
+
+T = TypeVar("T")
 
 
 class Output(NamedTuple):
@@ -67,6 +70,18 @@ class Job:
     batch: int
     threads: int
     ome_zarr: Version
+
+    @property
+    def output_axes(self) -> str:
+        """Of the images that are written, in OME-Zarr's order."""
+        return "".join(self.with_channels(self.axes, "C"))
+
+    def with_channels(self, along: Sequence[T], channels: T) -> tuple[T, ...]:
+        """What the plan says of each axis, with what is said of the axis C where the outputs have it."""
+        if not self.channels:
+            return tuple(along)
+        place = sum(axis in "TS" for axis in self.axes)
+        return (*along[:place], channels, *along[place:])
 
     def to_json(self) -> str:
         """As text, one field per line."""

@@ -102,6 +102,7 @@ def plan_restoration(
     *,
     device: str = "cpu",
     journal: str | Path | None = None,
+    loaded: LoadedModel | None = None,
 ) -> Restoration:
     """Decide all that must be decided before a pixel is read.
 
@@ -113,6 +114,7 @@ def plan_restoration(
         settings: How to restore.
         device: Where the model should be.
         journal: Folder of the journal; beside the output if not given, or in this folder if that is an address.
+        loaded: The model of that file, where it was read before.
 
     Raises:
         ImageError: If model, source and output do not fit each other.
@@ -121,14 +123,15 @@ def plan_restoration(
     suffix = Path(place.rstrip("/")).suffix.lower()
     if suffix not in FORMATS or ("://" in place and suffix != ".zarr"):
         raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
-    loaded = load(model, device=device)
+    loaded = loaded or load(model, device=device)
+    num_steps = settings.num_steps or loaded.info.recipe.sample.steps
     measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
     _check(loaded, measured, settings)
     layout = choose_layout(
         loaded,
         measured.spatial,
         settings.num_samples,
-        settings.num_steps or loaded.info.recipe.sample.steps,
+        num_steps,
         chunk=settings.chunk,
         halo=settings.halo,
         tile=settings.tile,
@@ -162,7 +165,7 @@ def plan_restoration(
         channels=channels if channels > 1 else 0,
         outputs=tuple(what._replace(place=_absolute(at)) for (what, _), at in zip(names, places, strict=True)),
         num_samples=settings.num_samples,
-        num_steps=settings.num_steps or loaded.info.recipe.sample.steps,
+        num_steps=num_steps,
         seed=settings.seed,
         first_image=settings.first_image,
         plan=plan,

@@ -1,4 +1,4 @@
-"""A look at a restoration in seconds: the middle of the first frame, as a picture."""
+"""A look at a restoration in seconds: the middle of the middle frame, as a picture."""
 
 from pathlib import Path
 from typing import Any

@@ -83,8 +83,6 @@ def run_restoration(
         RunError: If tasks failed, with the list of them, or another restoration has the output.
     """
     job, folder = restoration.job, restoration.journal
-    if not restoration.is_store and all(Path(file).exists() for file in restoration.files) and not folder.exists():
-        raise ImageError(f"{restoration.files[0]} exists already; expected a new name; choose one or remove it")
     _keep_job(restoration)
     journal = Journal(folder, job.plan.num_tasks)
     name = "main" if shard is None else f"shard-{shard[0]}-of-{shard[1]}"
@@ -193,22 +191,16 @@ def _keep_job(restoration: Restoration) -> None:
 
 def _create_outputs(restoration: Restoration) -> None:
     job = restoration.job
-    before = sum(axis in "TS" for axis in job.axes)
-    axes = f"{job.axes[:before]}C{job.axes[before:]}" if job.channels else job.axes
-
-    def full(numbers: Sequence[int]) -> tuple[int, ...]:
-        return (*numbers[:before], job.channels, *numbers[before:]) if job.channels else tuple(numbers)
-
     if not restoration.is_store:
         (restoration.journal / "parts").mkdir(exist_ok=True)
     for output in job.outputs:
         OutputImage.create(
             output.place,
-            shape=full(job.plan.levels[0]),
+            shape=job.with_channels(job.plan.levels[0], job.channels),
             dtype=np.float32,
-            axes=axes,
+            axes=job.output_axes,
             pixel_size=restoration.pixel_size,
-            chunks=full(job.plan.chunk),
+            chunks=job.with_channels(job.plan.chunk, job.channels),
             num_levels=len(job.plan.levels),
             version=job.ome_zarr,
             metadata=_provenance(restoration, output),

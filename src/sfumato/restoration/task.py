@@ -67,7 +67,7 @@ def checksum_of(job: Job, number: int) -> int:
         ImageError: If a chunk cannot be read.
     """
     task = job.plan.task(number)
-    corner, size = _with_channels(job, task.corner, 0), _with_channels(job, task.size, job.channels)
+    corner, size = job.with_channels(task.corner, 0), job.with_channels(task.size, job.channels)
     return _joined([output.checksum(task.level, corner, size) for output in _outputs(job)])
 
 
@@ -78,19 +78,30 @@ def _outputs(job: Job) -> list[OutputImage]:
 
 @functools.lru_cache(maxsize=2)
 def _open(job: Job, device: str) -> "_Opened":
-    """Once per process, since a model is loaded for many tasks."""
+    """Once per process, for many tasks."""
     return _Opened(job, device)
+
+
+@functools.lru_cache(maxsize=1)
+def _model(path: str, sha256: str, device: str) -> LoadedModel:
+    """Once per process, for many jobs: those of a folder of images share it.
+
+    Raises:
+        ModelFileError: If the file is another than the one that was planned with.
+    """
+    model = load(path, device=device)
+    if model.sha256 != sha256:
+        raise ModelFileError(
+            f"{path} has the hash {model.sha256[:12]}, but the job was planned with {sha256[:12]}; give every worker "
+            "the same file"
+        )
+    return model
 
 
 class _Opened:
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
-        self.model: LoadedModel = load(job.model, device=device)
-        if self.model.sha256 != job.model_sha256:
-            raise ModelFileError(
-                f"{job.model} has the hash {self.model.sha256[:12]}, but the job was planned with "
-                f"{job.model_sha256[:12]}; give every worker the same file"
-            )
+        self.model = _model(job.model, job.model_sha256, device)
         self.measured = Measured(job.source, self.model, axes=job.source_axes, on_target_grid=job.source_on_target_grid)
         self.outputs = _outputs(job)
         self.statistics: dict[tuple[int, int], Statistics] = {}
@@ -112,7 +123,7 @@ class _Opened:
 
     def halve(self, task: Task) -> int:
         """Write the chunks of a task from those of the level before."""
-        corner, size = _with_channels(self.job, task.corner, 0), _with_channels(self.job, task.size, self.job.channels)
+        corner, size = self.job.with_channels(task.corner, 0), self.job.with_channels(task.size, self.job.channels)
         return _joined(
             [output.write(task.level, corner, output.halve(task.level, corner, size)) for output in self.outputs]
         )
@@ -193,16 +204,8 @@ class _Opened:
 
     def _write(self, output: OutputImage, task: Task, pixels: NDArray[np.float32]) -> int:
         """Write (C, *spatial); axes of frames have length 1 in a chunk, so C may stand before or between them."""
-        size = _with_channels(self.job, task.size, self.job.channels)
-        return output.write(0, _with_channels(self.job, task.corner, 0), np.ascontiguousarray(pixels.reshape(size)))
-
-
-def _with_channels(job: Job, numbers: Sequence[int], channel: int) -> tuple[int, ...]:
-    """The plan's numbers with one for the axis C, in OME-Zarr's order."""
-    if not job.channels:
-        return tuple(numbers)
-    place = sum(axis in "TS" for axis in job.axes)
-    return (*numbers[:place], channel, *numbers[place:])
+        size = self.job.with_channels(task.size, self.job.channels)
+        return output.write(0, self.job.with_channels(task.corner, 0), np.ascontiguousarray(pixels.reshape(size)))
 
 
 def _summary(output: Output, posterior: Posterior, kept: list[Tensor], target: Normalization) -> Tensor:
