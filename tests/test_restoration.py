@@ -495,6 +495,11 @@ def test_fixed_statistics_are_group_normalisation_on_what_they_were_taken_from()
         with statistics.applied():
             assert not torch.allclose(network(3 * images), plain)  # which plain normalisation would forget
         torch.testing.assert_close(network(images), plain)
+        with statistics.recording():
+            both = [network(images), network(2 * images + 1)]
+        with statistics.applied():  # each call by what was seen in it
+            for expected, given in zip(both, (images, 2 * images + 1), strict=True):
+                torch.testing.assert_close(network(given), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_chunks_of_an_instance_normalised_network_meet_without_seams(source: Path, tmp_path: Path) -> None:
