@@ -35,6 +35,16 @@ def server() -> Iterator[str]:
 
 
 @pytest.fixture
+def impatient() -> Iterator[None]:
+    """Give up on a scheduler that does not answer within two seconds."""
+    import dask
+    import distributed  # noqa: F401  (first: a context opened before it would take its settings away again)
+
+    with dask.config.set({"distributed.comm.timeouts.connect": "2s"}):
+        yield
+
+
+@pytest.fixture
 def bucket(server: str) -> str:
     import s3fs
 

@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 import torch
@@ -435,11 +434,11 @@ WRONG_OPTIONS = {
 }
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("message", WRONG_OPTIONS)
 def test_options_that_cannot_be_met_are_explained(message: str, model: Path, source: Path, tmp_path: Path) -> None:
     command = ["restore", str(model), str(source), str(tmp_path / "out.zarr"), *WRONG_OPTIONS[message]]
-    with dask.config.set({"distributed.comm.timeouts.connect": "1s"}):
-        done = CliRunner().invoke(app, command)
+    done = CliRunner().invoke(app, command)
     assert done.exit_code == 2
     assert message in done.output
 
