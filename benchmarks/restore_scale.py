@@ -59,30 +59,48 @@ def write_sparse(path: Path, *shape: int, chunk: int = 1024) -> Path:
     return path
 
 
-def timed(planned: Restoration, engine: Dask | None = None) -> float:
+def timed(planned: Restoration, engine: Dask | None = None, *, clock: Callable[[], float] = time.monotonic) -> float:
     """Seconds of a whole restoration, whose output is then removed."""
-    started = time.monotonic()
+    started = clock()
     run_restoration(planned, engine=engine)
-    seconds = time.monotonic() - started
+    seconds = clock() - started
     for place in (*planned.files, str(planned.journal)):
         shutil.rmtree(place)
     return seconds
 
 
 def linear(folder: Path, bars: Bars) -> None:
-    """Sizes take turns, and of each the best time counts: a busy machine can only add to it."""
+    """Small images are restored in between the chunks of the large one, so that a busy machine slows all alike.
+
+    Time is that of the process, which has one thread: what it waits for others is not counted.
+    """
     model = write_model(folder / "model.safetensors")
     bars.report("weights of the network", sum(p.numel() for p in load(model).model.parameters()), high=5000)
-    seconds: dict[int, float] = {}
-    for side in (1024, 4096, 1024, 16384, 4096, 1024, 4096):
-        source = folder / f"{side}.zarr"
-        if not source.exists():
-            write_sparse(source, side, side)
-        found = timed(plan_restoration(model, source, folder / "out.zarr", TINY)) / (side**2 / 2**20)
-        seconds[side] = min(found, seconds.get(side, found))
-        print(f"{side**2 // 2**20} megapixels: {found:.3f} s each", file=sys.stderr, flush=True)
-    for side, best in seconds.items():
-        bars.report(f"seconds per megapixel at {side**2 // 2**20} megapixels", best)
+    sources = {n: write_sparse(folder / f"{n}.zarr", 1024 * n, 1024 * n) for n in (1, 4, 16)}
+    small: dict[int, list[float]] = {1: [], 4: []}
+    large, since, tasks = 0.0, time.process_time(), 0
+
+    def restore(n: int) -> None:
+        planned = plan_restoration(model, sources[n], folder / "small.zarr", TINY)
+        small[n].append(timed(planned, clock=time.process_time) / n**2)
+
+    def pause(now: Progress) -> None:
+        nonlocal large, since, tasks
+        tasks += 1
+        if tasks % 16 or tasks > 256:
+            return
+        large += time.process_time() - since
+        restore(1)
+        if tasks % 64 == 0:
+            restore(4)
+        print(f"{tasks} of 256 megapixels: {large / tasks:.3f} s each", file=sys.stderr, flush=True)
+        since = time.process_time()
+
+    run_restoration(plan_restoration(model, sources[16], folder / "out.zarr", TINY), progress=pause)
+    large += time.process_time() - since
+    seconds = {n * n: statistics.mean(found) for n, found in small.items()} | {256: large / 256}
+    for size, of_megapixel in seconds.items():
+        bars.report(f"seconds per megapixel at {size} megapixels", of_megapixel)
     bars.report("largest over smallest", max(seconds.values()) / min(seconds.values()), high=1.1)
 
 

@@ -57,7 +57,11 @@ LAYERS: dict[str, int] = {
     "evaluate": 3,
     "report": 3,
     "sweep": 3,
+    "plotting": 3,
     "figures": 3,
+    "held_out": 3,
+    "calibrate": 3,
+    "calibration_figures": 3,
     "diagram": 3,
     "inspection": 3,
     "clinical": 3,
@@ -80,8 +84,10 @@ INSIDE_FUNCTIONS = {
     "metrics": {"torchmetrics"},
     "significance": {"scipy"},
     "restoration": {"dask", "distributed"},
+    "plotting": {"matplotlib"},
     "figures": {"matplotlib"},
     "diagram": {"matplotlib"},
+    "calibration_figures": {"matplotlib"},
 }
 """Libraries of an extra, which a unit imports where it uses them and never at its top."""
 

@@ -159,7 +159,7 @@ def test_what_cannot_be_compared_is_refused(source: FilePairs, tmp_path: Path) -
         open_test_set(Recipe())
     (tmp_path / "a.tif").touch()
     (tmp_path / "list.csv").write_text("input,target,split\na.tif,a.tif,train\n")
-    with pytest.raises(PairingError, match="no samples to test on"):
+    with pytest.raises(PairingError, match="no samples of the split `test`"):
         open_test_set(Recipe(data=DataRecipe(manifest=str(tmp_path / "list.csv"))))
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sfumato.plotting import matplotlib
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -82,17 +84,17 @@ def draw_network(network: nn.Module, in_channels: int, *, title: str = "", ndim:
         title: What it is for.
         ndim: 2 for images, 3 for volumes.
     """
-    figure_class, patches = _matplotlib()
+    library = matplotlib()
     parts, full = trace(network, in_channels, ndim=ndim), full_side(network)
     kinds = list(dict.fromkeys(part.made_of for part in parts))
     colours = {kind: _COLOURS[number % len(_COLOURS)] for number, kind in enumerate(kinds)}
     sides = sorted({full, *(part.side for part in parts)}, reverse=True)
     level = {side: -place for place, side in enumerate(sides)}
     height, legend = 1.1 * len(sides) + 0.8, 0.3 + 0.2 * len(kinds)
-    figure = figure_class(figsize=(max(8.0, 0.68 * len(parts) + 1.5), height + legend), dpi=150)
+    figure: Figure = library.figure.Figure(figsize=(max(8.0, 0.68 * len(parts) + 1.5), height + legend), dpi=150)
     plot = figure.add_axes((0.07, legend / (height + legend), 0.92, (height - 0.4) / (height + legend)))
     for number, part in enumerate(parts):
-        _draw_part(plot, patches, parts, number, level, colours[part.made_of])
+        _draw_part(plot, library.patches, parts, number, level, colours[part.made_of])
     count = sum(parameter.numel() for parameter in network.parameters())
     words = f"channels: {in_channels} in, {parts[-1].gives} out, {count:,} weights; dashed: skips"
     plot.set_title(f"{title or type(network).__name__}: {words}", fontsize=10)
@@ -101,7 +103,9 @@ def draw_network(network: nn.Module, in_channels: int, *, title: str = "", ndim:
     plot.tick_params(length=0)
     for edge in plot.spines.values():
         edge.set_visible(False)
-    handles = [patches.Patch(facecolor=colour, edgecolor="#333", label=kind) for kind, colour in colours.items()]
+    handles = [
+        library.patches.Patch(facecolor=colour, edgecolor="#333", label=kind) for kind, colour in colours.items()
+    ]
     figure.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.05, 0.0), fontsize=7, frameon=False)
     return figure
 
@@ -152,12 +156,3 @@ def _made_of(module: nn.Module) -> str:
             words = [type(layer).__name__, "x".join(map(str, size)), "halving" if halves else ""]
             counts[" ".join(filter(None, words))] += 1
     return ", ".join(f"{number} {kind}" if number > 1 else kind for kind, number in counts.items())
-
-
-def _matplotlib() -> tuple[type["Figure"], ModuleType]:
-    try:
-        from matplotlib import patches
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'sfumato[evaluate]'") from error
-    return Figure, patches

@@ -4,6 +4,7 @@ All are :class:`ValueError` underneath, so code that knows nothing of this packa
 """
 
 __all__ = [
+    "CalibrationError",
     "ImageError",
     "ModelFileError",
     "PairingError",
@@ -41,6 +42,10 @@ class RecipeError(SfumatoError):
 
 class ModelFileError(SfumatoError):
     """A model file is not one, is damaged or does not fit."""
+
+
+class CalibrationError(SfumatoError):
+    """Held-out images cannot carry what was asked of them."""
 
 
 class RunError(SfumatoError):

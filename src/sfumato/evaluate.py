@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from sfumato import metrics
 from sfumato.data.frames import PairSource
+from sfumato.data.grouping import unit_names
 from sfumato.errors import ImageError, RecipeError
 from sfumato.methods import Method
 from sfumato.resolution import decorrelation
@@ -174,16 +174,9 @@ def pool(found: Evaluation, pattern: str) -> Evaluation:
 
     Args:
         found: Scores per image.
-        pattern: Regular expression; images are one unit where its first group (or all that it matches) is the same.
+        pattern: As for :func:`~sfumato.data.grouping.unit_names`.
     """
-    try:
-        matches = [re.search(pattern, name) for name in found.images]
-    except re.error as error:
-        raise RecipeError(f"the unit is {pattern!r}, which is no regular expression: {error}; mend it") from error
-    keys = [
-        name if match is None else match[min(1, len(match.groups()))]
-        for name, match in zip(found.images, matches, strict=True)
-    ]
+    keys = unit_names(found.images, pattern)
     units = list(dict.fromkeys(keys))
     values = np.stack([found.values[..., [key == unit for key in keys]].mean(-1) for unit in units], axis=-1)
     note = f"Scores of {len(keys)} images were averaged to {len(units)} independent units by the pattern {pattern!r}."

@@ -5,7 +5,6 @@ defining them. Nothing here touches matplotlib's global state: figures are retur
 """
 
 import math
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from sfumato.plotting import matplotlib, new_figure
 from sfumato.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -98,12 +98,12 @@ def draw_schedule(schedule: Schedule, target: Image, *, what: str = "target") ->
         target: Shape (H, W), parted by Otsu's threshold.
         what: What ``target`` is, where it is not the true one.
     """
-    figure = _figure(13, 3.7)
+    figure = new_figure(13, 3.7)
     mask = target > otsu(target)
     image, parted, *plots = figure.subplots(1, 4, width_ratios=[1, 1, 1.25, 1.25])
     _show(image, target, what)
     _show(parted, mask.astype(np.float64), f"structure, {mask.mean():.0%} of pixels:\nabove Otsu's threshold", (-1, 1))
-    parted.images[0].set_cmap(_matplotlib().colors.ListedColormap([_BACKGROUND, _BACKGROUND, _STRUCTURE]))
+    parted.images[0].set_cmap(matplotlib().colors.ListedColormap([_BACKGROUND, _BACKGROUND, _STRUCTURE]))
     regions = {"structure": (mask, _STRUCTURE, "-"), "background": (~mask, _BACKGROUND, "--")}
     t = torch.linspace(0, 1, _NUM_TIMES)
     for plot, function, label in zip(plots, ("beta", "gamma"), (r"$\beta(t, x)$", r"$\gamma(t, x)$"), strict=True):
@@ -117,7 +117,7 @@ def draw_schedule(schedule: Schedule, target: Image, *, what: str = "target") ->
 
 def draw_gamma(schedule: Schedule) -> "Figure":
     """Gamma against time, averaged over all pixels, with the band that holds 90% of them."""
-    figure = _figure(5, 3.4)
+    figure = new_figure(5, 3.4)
     plot = figure.subplots()
     t = torch.linspace(0, 1, _NUM_TIMES)
     values = np.stack([_at(schedule, "gamma", time).ravel() for time in t])
@@ -139,7 +139,7 @@ def draw_mean_and_std(condition: Image, draws: Image, target: Image | None = Non
     """
     mean, std = draws.mean(0), draws.std(0, ddof=1)
     number = 3 if target is None else 5
-    figure = _figure(2.9 * number, 3.8)
+    figure = new_figure(2.9 * number, 3.8)
     places = figure.subplots(1, number)
     grey = _limits(mean if target is None else target)
     _show(places[0], condition, "input")
@@ -164,7 +164,7 @@ def draw_samples(condition: Image, draws: Image, beta: Image, target: Image | No
     shown, variance, mean = draws[:5], draws.var(0, ddof=1), draws.mean(0)
     against, word = (mean, "mean") if target is None else (target, "truth")
     boxes = zones(variance)
-    figure = _figure(2.1 * (2 + len(shown)), 2.3 * (2 + len(boxes)))
+    figure = new_figure(2.1 * (2 + len(shown)), 2.3 * (2 + len(boxes)))
     rows = figure.subplots(2 + len(boxes), 2 + len(shown))
     grey, own = _limits(against), _limits(condition)
     errors = np.abs(shown - against)
@@ -204,11 +204,6 @@ def _limits(image: Image) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _figure(width: float, height: float) -> "Figure":
-    figure: Figure = _matplotlib().figure.Figure(figsize=(width, height), layout="constrained", dpi=150)
-    return figure
-
-
 def _show(
     place: Any,
     image: Image,
@@ -236,15 +231,5 @@ def _show(
 
 def _outline(place: Any, box: tuple[int, int, int], colour: str) -> None:
     top, left, side = box
-    square = _matplotlib().patches.Rectangle((left - 0.5, top - 0.5), side, side, fill=False, edgecolor=colour)
+    square = matplotlib().patches.Rectangle((left - 0.5, top - 0.5), side, side, fill=False, edgecolor=colour)
     place.add_patch(square)
-
-
-def _matplotlib() -> ModuleType:
-    try:
-        import matplotlib.colors
-        import matplotlib.figure
-        import matplotlib.patches
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'sfumato[evaluate]'") from error
-    return matplotlib

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sfumato.assembly import build_model, least_weights
+from sfumato.calibration.correction import Correction
 from sfumato.data.normalize import Normalization
 from sfumato.errors import ModelFileError, RecipeError, RunError
 from sfumato.model import CVDM
@@ -25,7 +26,7 @@ from sfumato.tensor_layout import Spec, differences, layout
 if TYPE_CHECKING:
     from sfumato.recipe import Recipe
 
-__all__ = ["JSON", "LoadedModel", "ModelInfo", "inspect_model", "load", "save_model"]
+__all__ = ["JSON", "LoadedModel", "ModelInfo", "inspect_model", "load", "save_model", "set_calibration"]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
@@ -51,6 +52,7 @@ class ModelInfo:
             the same bytes.
         factor: How many target pixels stand on one pixel of what was measured, per spatial axis; None in files that do
             not say, which earlier versions wrote.
+        calibration: How wide intervals must be, from `sfumato calibrate`; None before that.
     """
 
     recipe: "Recipe"
@@ -61,6 +63,7 @@ class ModelInfo:
     audit: dict[str, JSON]
     provenance: dict[str, JSON]
     factor: tuple[int, ...] | None = None
+    calibration: Correction | None = None
 
     def __post_init__(self) -> None:
         ndim = self.recipe.model.ndim
@@ -137,6 +140,26 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LoadedModel
     return LoadedModel(model.to(device).eval(), info, sha256)
 
 
+def set_calibration(path: str | Path, calibration: Correction | None, out: str | Path | None = None) -> Path:
+    """Write a calibration into a model file, or into a copy of it; its weights stay as they are.
+
+    Args:
+        path: Of the model file.
+        calibration: What `sfumato calibrate` found; None removes one.
+        out: Where to write; in place, whole or not at all, if not given.
+
+    Raises:
+        ModelFileError: If it is no model file.
+        RunError: If it cannot be written.
+    """
+    with open_tensors(path, "model") as file:
+        info, _ = _check(file)
+        tensors, _ = file.read()
+    written = Path(path if out is None else out)
+    save_model(written, tensors, dataclasses.replace(info, calibration=calibration))
+    return written
+
+
 def inspect_model(path: str | Path) -> ModelInfo:
     """What a model file says of itself, after all checks of :func:`load` that need no weights: only its head is read.
 
@@ -179,12 +202,17 @@ def _to_metadata(info: ModelInfo) -> dict[str, JSON]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
     sides = {name: values[name].to_json() for name in ("condition", "target")}
     factor: JSON = None if info.factor is None else list(info.factor)
-    return {**values, **sides, "factor": factor, "recipe": info.recipe.model_dump(mode="json")}
+    calibration: JSON = None if info.calibration is None else dataclasses.asdict(info.calibration)
+    recipe = info.recipe.model_dump(mode="json")
+    return {**values, **sides, "factor": factor, "calibration": calibration, "recipe": recipe}
 
 
 def _from_metadata(file: TensorFile) -> ModelInfo:
     """The info of a file, of which nothing is presumed."""
-    from pydantic import ValidationError  # here, since it takes long to import and `sfumato.load` is a public name
+    from pydantic import (
+        TypeAdapter,
+        ValidationError,
+    )  # here, since it takes long to import and `sfumato.load` is a public name
 
     from sfumato.recipe import Recipe
 
@@ -214,10 +242,14 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
     try:
         recipe = Recipe.model_validate(values["recipe"])
         sides = {name: Normalization.from_json(values[name]) for name in ("condition", "target")}
-        return ModelInfo(**{**values, **sides, "recipe": recipe})
+        calibration = TypeAdapter(Correction | None).validate_python(
+            values["calibration"], strict=False, extra="forbid"
+        )
+        return ModelInfo(**{**values, **sides, "recipe": recipe, "calibration": calibration})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise fail(f"recipe.{place!s:.100}: {first['msg']:.200}") from error
+        what = "recipe" if error.title == "Recipe" else "calibration"
+        raise fail(f"{what}.{place!s:.100}: {first['msg']:.200}") from error
     except ValueError as error:
         raise fail(str(error)[:300]) from error

@@ -25,7 +25,7 @@ from sfumato.problems.request import Request
 from sfumato.recipe import DataRecipe, Recipe
 from sfumato.runfolder import RunFolder
 
-__all__ = ["Prepared", "open_sources", "open_test_set", "prepare"]
+__all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "prepare"]
 
 _MOST_FRAMES = 1000
 """Statistics are taken over at most so many training frames, drawn by the run's seed."""
@@ -100,10 +100,22 @@ def open_test_set(recipe: Recipe) -> PairSource:
         RecipeError: If nothing says where images are.
         PairingError: If none is for testing.
     """
-    sources = _open(recipe, ["test"], 0, _tested)
-    if "test" not in sources:
-        raise PairingError("the data has no samples to test on; mark some as `test`, or give a data set that has some")
-    return sources["test"]
+    return open_held_out(recipe, "test")
+
+
+def open_held_out(recipe: Recipe, split: str) -> PairSource:
+    """The same for any split, such as `validation`; images are as the recipe's training has them, but not scaled.
+
+    Raises:
+        RecipeError: If nothing says where images are.
+        PairingError: If none is in that split.
+    """
+    sources = _open(recipe, [split], 0, lambda pairs, _: _marked(pairs, split))
+    if split not in sources:
+        raise PairingError(
+            f"the data has no samples of the split `{split}`; mark some, or give a data set that has some"
+        )
+    return sources[split]
 
 
 _Divide = Callable[[list[Pair], Recipe], dict[str, list[Pair]]]
@@ -149,11 +161,11 @@ def _divided(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
     return {"train": kept, "validation": held_out, "test": [pair for pair in pairs if pair.split == "test"]}
 
 
-def _tested(pairs: list[Pair], _: Recipe) -> dict[str, list[Pair]]:
-    """Splits as they are marked; two folders, and lists without marks, are all for testing."""
+def _marked(pairs: list[Pair], split: str) -> dict[str, list[Pair]]:
+    """Pairs of a split as they are marked; two folders, and lists without marks, are all of it."""
     if not any(pair.split for pair in pairs):
-        return {"test": pairs}
-    return {split: [pair for pair in pairs if pair.split == split] for split in SPLITS}
+        return {split: pairs}
+    return {split: [pair for pair in pairs if pair.split == split]}
 
 
 def _open_problem(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:

@@ -19,8 +19,11 @@ def restore(
     model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors.")],
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Image, store's address, or folder of images.")],
     output: Annotated[str, typer.Argument(help="Where the mean goes: .zarr, .tif, .png, .npy, .mrc, or a folder.")],
-    samples: Annotated[int, typer.Option(help="Draws; their mean is the result, their spread the uncertainty.")] = 16,
-    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
+    samples: Annotated[
+        int | None,
+        typer.Option(help="Draws; their mean is the result, their spread the uncertainty. 16, or as calibrated."),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's, or as calibrated.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     quantiles: Annotated[
         list[float] | None, typer.Option("--quantile", help="Write this quantile too, such as 0.05; may be repeated.")
@@ -52,6 +55,7 @@ def restore(
     """Restore an image of any size; killed, the same command goes on. Writes its mean and standard deviation."""
     with plain_errors():
         from sfumato.restoration.folder import is_folder_of_images, restore_folder
+        from sfumato.restoration.intervals import why_uncalibrated
         from sfumato.restoration.planning import Settings, plan_restoration
         from sfumato.restoration.run import run_restoration
         from sfumato.restoration.run import verify as wrong_chunks
@@ -127,6 +131,10 @@ def restore(
             draw_result(planned, picture)
         spread = files[1] if len(files) > 1 else "none, since this model is a regression"
         typer.echo(f"restored: {files[0]}, uncertainty: {spread}", err=True)
+        if planned.correction is not None:
+            typer.echo(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}", err=True)
+        elif reason := why_uncalibrated(planned.model, planned.sampled):
+            typer.echo(reason, err=True)
 
 
 def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, Path] | None, device: str) -> "Engine":

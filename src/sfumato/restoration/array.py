@@ -16,11 +16,21 @@ from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
-from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.intervals import correction_for, sampled_by
+from sfumato.restoration.layout import Layout, choose_layout, stride
 from sfumato.restoration.tiles import tiled
 from sfumato.sampling import sample
 
-__all__ = ["Restored", "draw_blocks", "enlargement", "normalised", "regress", "restore", "restore_condition"]
+__all__ = [
+    "Restored",
+    "choose_whole",
+    "draw_blocks",
+    "enlargement",
+    "normalised",
+    "regress",
+    "restore",
+    "restore_condition",
+]
 
 
 class Restored(NamedTuple):
@@ -32,14 +42,23 @@ class Restored(NamedTuple):
     It has the grid of the targets, which may be finer than that of the measured image.
     """
     std: NDArray[np.float32] | None
-    """Their standard deviation: the uncertainty of every pixel. None from a regression, which does not know it."""
+    """Their standard deviation: the uncertainty of every pixel. None from a regression, which does not know it.
+
+    Recalibrated, if the model is calibrated so.
+    """
+    low: NDArray[np.float32] | None = None
+    """Lower end of the calibrated interval of every pixel; None if the model has no calibration for such samples."""
+    high: NDArray[np.float32] | None = None
+    """Upper end."""
+    label: str = "not calibrated"
+    """What the interval promises."""
 
 
 def restore(
     array: NDArray[np.generic],
     model: LoadedModel,
     *,
-    num_samples: int = 16,
+    num_samples: int | None = None,
     num_steps: int | None = None,
     seed: int = 0,
     image: int = 0,
@@ -55,8 +74,9 @@ def restore(
         array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
             channel, (*spatial). A model of finer targets enlarges it first, as its training inputs were.
         model: From :func:`sfumato.load`.
-        num_samples: How many draws; at least 2.
-        num_steps: Network calls per draw; the recipe's if not given.
+        num_samples: How many draws, at least 2; as many as the model was calibrated with if not given, or 16.
+        num_steps: Network calls per draw; as in the model's calibration if not given, or the recipe's. A calibrated
+            model gives intervals only for draws like those it was calibrated with.
         seed: The same seed gives the same draws.
         image: Number of this image among those that are restored with one seed.
         on_target_grid: Whether the image was enlarged already, so that it must not be again.
@@ -73,7 +93,7 @@ def restore(
         True
     """
     condition, has_channels = normalised(array, model, on_target_grid=on_target_grid)
-    mean, std = restore_condition(
+    restored = restore_condition(
         condition,
         model,
         num_samples=num_samples,
@@ -83,16 +103,18 @@ def restore(
         tile=tile,
         progress=progress,
     )
-    if has_channels or len(mean) > 1:
-        return Restored(mean, std)
-    return Restored(mean[0], None if std is None else std[0])
+    if has_channels or len(restored.mean) > 1:
+        return restored
+    mean, std, low, high = (None if image is None else image[0] for image in restored[:4])
+    assert mean is not None
+    return Restored(mean, std, low, high, restored.label)
 
 
 def restore_condition(
     condition: Tensor,
     model: LoadedModel,
     *,
-    num_samples: int,
+    num_samples: int | None = None,
     num_steps: int | None = None,
     seed: int = 0,
     image: int = 0,
@@ -101,26 +123,32 @@ def restore_condition(
 ) -> Restored:
     """The same for an image as the networks take it, shape (1, K, *spatial); what is restored is (C, *spatial)."""
     spatial, target = condition.shape[2:], model.info.target
-    layout = choose_layout(model, spatial, num_samples, chunk=_whole(model, spatial), halo=0, tile=tile)
+    sampled = sampled_by(model, num_samples, num_steps)
+    layout = choose_whole(model, spatial, sampled.num_samples, tile=tile)
     if isinstance(model.model, Regression):
         estimate = regress(condition, model, tile=layout.tile)
         if progress is not None:
-            progress(num_samples)
+            progress(sampled.num_samples)
         return Restored(target.invert(estimate, axis=0).numpy(), None)
-    if num_samples < 2:
-        raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
+    if sampled.num_samples < 2:
+        raise ImageError(f"num_samples is {sampled.num_samples}; a standard deviation needs at least 2; give more")
     blocks = draw_blocks(
         condition,
         model,
-        num_samples=num_samples,
+        num_samples=sampled.num_samples,
         batch=layout.batch,
-        num_steps=num_steps,
+        num_steps=sampled.num_steps,
         noise=NoiseField(seed, image=image),
         tile=layout.tile,
         progress=progress,
     )
-    posterior = Posterior.of(blocks, num_samples)
-    return Restored(target.invert(posterior.mean, axis=0).numpy(), target.invert_spread(posterior.std, axis=0).numpy())
+    posterior = Posterior.of(blocks, sampled.num_samples)
+    mean, std, found = posterior.mean, posterior.std, correction_for(model, sampled)
+    restored = Restored(target.invert(mean, axis=0).numpy(), target.invert_spread(std, axis=0).numpy())
+    if found is None:
+        return restored
+    low, high = (target.invert(end, axis=0).numpy() for end in found.interval(mean, std))
+    return Restored(restored.mean, target.invert_spread(found.spread(std), axis=0).numpy(), low, high, found.label)
 
 
 def draw_blocks(
@@ -172,10 +200,10 @@ def regress(condition: Tensor, model: LoadedModel, *, tile: int | None = None) -
     return center[0].cpu()
 
 
-def _whole(model: LoadedModel, spatial: Sequence[int]) -> int:
-    """Side of a chunk that holds all of an image."""
+def choose_whole(model: LoadedModel, spatial: Sequence[int], num_samples: int, *, tile: int | None = None) -> Layout:
+    """The layout of an image that is one chunk."""
     step = stride(model.model)
-    return -(-max(spatial) // step) * step
+    return choose_layout(model, spatial, num_samples, chunk=-(-max(spatial) // step) * step, halo=0, tile=tile)
 
 
 def enlargement(model: LoadedModel) -> tuple[int, ...]:

@@ -11,11 +11,13 @@ from pathlib import Path
 import torch
 
 from sfumato.baselines import Regression
+from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.image import PixelSize
 from sfumato.data.ome_zarr_writer import Version
 from sfumato.data.pyramid import plan_levels
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel, load
+from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.measured import Measured
@@ -33,8 +35,8 @@ class Settings:
     """How to restore; what is None is chosen by the model and the image.
 
     Attributes:
-        num_samples: Draws per frame.
-        num_steps: Network calls per draw.
+        num_samples: Draws per frame; as in the model's calibration, or 16.
+        num_steps: Network calls per draw; as in the model's calibration, or the recipe's.
         seed: The same seed gives the same draws.
         first_image: Number of the first frame among all images that are restored with one seed.
         quantiles: Levels between 0 and 1 whose images are written too.
@@ -49,7 +51,7 @@ class Settings:
         threads: Of torch, per worker.
     """
 
-    num_samples: int = 16
+    num_samples: int | None = None
     num_steps: int | None = None
     seed: int = 0
     first_image: int = 0
@@ -89,6 +91,16 @@ class Restoration:
         return _sizes(self.measured, self.job.axes)
 
     @property
+    def sampled(self) -> Sampled:
+        """How its samples are drawn."""
+        return sampled_by(self.model, self.job.num_samples, self.job.num_steps)
+
+    @property
+    def correction(self) -> Correction | None:
+        """By which its intervals are made."""
+        return correction_for(self.model, self.sampled)
+
+    @property
     def is_store(self) -> bool:
         """Whether the outputs are the stores themselves."""
         return self.files == tuple(output.place for output in self.job.outputs)
@@ -124,14 +136,14 @@ def plan_restoration(
     if suffix not in FORMATS or ("://" in place and suffix != ".zarr"):
         raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
     loaded = loaded or load(model, device=device)
-    num_steps = settings.num_steps or loaded.info.recipe.sample.steps
+    sampled = sampled_by(loaded, settings.num_samples, settings.num_steps)
     measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
-    _check(loaded, measured, settings)
+    _check(loaded, measured, settings, sampled)
     layout = choose_layout(
         loaded,
         measured.spatial,
-        settings.num_samples,
-        num_steps,
+        sampled.num_samples,
+        sampled.num_steps,
         chunk=settings.chunk,
         halo=settings.halo,
         tile=settings.tile,
@@ -149,7 +161,7 @@ def plan_restoration(
         halo=tuple(layout.halo if axis in sides else 0 for axis in axes),
     )
     folder = Path(journal) if journal is not None else Path(f"{_local(place)}.journal")
-    names = _names(loaded, settings)
+    names = _names(loaded, settings, sampled)
     files = tuple(_beside(place, name) for _, name in names)
     places = (
         files if suffix == ".zarr" else tuple(str(folder / "parts" / f"{name or 'mean'}.zarr") for _, name in names)
@@ -164,8 +176,8 @@ def plan_restoration(
         axes=axes,
         channels=channels if channels > 1 else 0,
         outputs=tuple(what._replace(place=_absolute(at)) for (what, _), at in zip(names, places, strict=True)),
-        num_samples=settings.num_samples,
-        num_steps=num_steps,
+        num_samples=sampled.num_samples,
+        num_steps=sampled.num_steps,
         seed=settings.seed,
         first_image=settings.first_image,
         plan=plan,
@@ -178,7 +190,7 @@ def plan_restoration(
     return Restoration(job, folder, files, loaded, measured)
 
 
-def _check(model: LoadedModel, measured: Measured, settings: Settings) -> None:
+def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: Sampled) -> None:
     """What would fail in every task is better said at once."""
     channels = model.info.condition_channels
     if measured.channels != channels:
@@ -186,8 +198,8 @@ def _check(model: LoadedModel, measured: Measured, settings: Settings) -> None:
             f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
             f"{channels}; choose channels, or state the axes"
         )
-    if settings.num_samples < 2 and not isinstance(model.model, Regression):
-        raise ImageError(f"{settings.num_samples} samples were asked for; a standard deviation needs at least 2")
+    if sampled.num_samples < 2 and not isinstance(model.model, Regression):
+        raise ImageError(f"{sampled.num_samples} samples were asked for; a standard deviation needs at least 2")
     if not all(0 < level < 1 for level in settings.quantiles):
         raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
 
@@ -203,23 +215,24 @@ def _sizes(measured: Measured, axes: str) -> dict[str, PixelSize]:
     return {axis: size for axis, size in measured.pixel_size.items() if axis in axes}
 
 
-def _names(model: LoadedModel, settings: Settings) -> list[tuple[Output, str]]:
+def _names(model: LoadedModel, settings: Settings, sampled: Sampled) -> list[tuple[Output, str]]:
     """What is written, each with what its name gets."""
     if isinstance(model.model, Regression):
         return [(Output("mean", ""), "")]
     quantiles = [(Output("quantile", "", level=q), f"q{100 * q:04.1f}".replace(".0", "")) for q in settings.quantiles]
-    number = settings.num_samples if settings.keep_samples else 0
+    ends = [] if correction_for(model, sampled) is None else [(Output(end, ""), end) for end in ("low", "high")]
+    number = sampled.num_samples if settings.keep_samples else 0
     samples = [(Output("sample", "", number=i), f"sample{i:03}") for i in range(number)]
-    return [(Output("mean", ""), ""), (Output("std", ""), "std"), *quantiles, *samples]
+    return [(Output("mean", ""), ""), (Output("std", ""), "std"), *ends, *quantiles, *samples]
 
 
 def _beside(place: str, name: str) -> str:
-    """`cells.ome.tif` to `cells_std.ome.tif`; a PNG could not hold a standard deviation, so it becomes a TIFF."""
+    """`cells.ome.tif` to `cells_std.ome.tif`; a TIFF takes what a PNG could not hold."""
     if not name:
         return place
     folder, slash, last = place.rstrip("/").rpartition("/")
     stem, dot, suffixes = last.partition(".")
-    if suffixes.lower().endswith("png") and name == "std":
+    if suffixes.lower().endswith("png") and name in ("std", "low", "high"):
         suffixes = "tif"
     return f"{folder}{slash}{stem}_{name}{dot}{suffixes}"
 

@@ -213,8 +213,20 @@ def _provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     if isinstance(restoration.model.model, Regression):
         return {**notes, "content": "regression"}
     notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
-    details = {"quantile": f"quantile {output.level:g}", "sample": f"sample {output.number}"}
-    return {**notes, "content": details.get(output.content, {"std": "standard deviation"}.get(output.content, "mean"))}
+    found = restoration.correction
+    if found is not None:
+        notes |= {"intervals": found.label, "calibration": found.method}
+    contents = {
+        "mean": "mean",
+        "std": "standard deviation",
+        "low": "lower end of calibrated interval",
+        "high": "upper end of calibrated interval",
+        "quantile": f"quantile {output.level:g}",
+        "sample": f"sample {output.number}",
+    }
+    if found is not None and found.method == "recalibrated":
+        contents["std"] = "standard deviation, recalibrated"
+    return {**notes, "content": contents[output.content]}
 
 
 def _copy_out(restoration: Restoration) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.baselines import Regression
+from sfumato.calibration.correction import Correction
 from sfumato.data.normalize import Normalization
 from sfumato.data.output import OutputImage
 from sfumato.errors import ModelFileError, SfumatoError, StorageError
@@ -20,6 +21,7 @@ from sfumato.model_file import LoadedModel, load
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
 from sfumato.restoration.array import draw_blocks, regress
+from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.layout import stride
 from sfumato.restoration.measured import Measured
@@ -148,8 +150,9 @@ class _Opened:
                 posterior.add(block[inner])
                 if any(output.content == "sample" for output in job.outputs):
                     kept.extend(block[inner])
+        found = correction_for(model, sampled_by(model, job.num_samples, job.num_steps))
         for output in job.outputs:
-            yield self._in_units(_summary(output, posterior, kept, target))
+            yield self._in_units(_summary(output, posterior, kept, target, found))
 
     def _draws(self, condition: Tensor, frame: int, corner: Sequence[int], batch: int) -> Iterator[Tensor]:
         job = self.job
@@ -208,10 +211,16 @@ class _Opened:
         return output.write(0, self.job.with_channels(task.corner, 0), np.ascontiguousarray(pixels.reshape(size)))
 
 
-def _summary(output: Output, posterior: Posterior, kept: list[Tensor], target: Normalization) -> Tensor:
+def _summary(
+    output: Output, posterior: Posterior, kept: list[Tensor], target: Normalization, found: Correction | None
+) -> Tensor:
     if output.content == "std":
-        return target.invert_spread(posterior.std, axis=0)
-    if output.content == "quantile":
+        std = posterior.std if found is None else found.spread(posterior.std)
+        return target.invert_spread(std, axis=0)
+    if output.content in ("low", "high"):
+        assert found is not None  # the plan has such outputs only with a calibration
+        image = found.interval(posterior.mean, posterior.std)[output.content == "high"]
+    elif output.content == "quantile":
         image = posterior.quantile(output.level)
     else:
         image = kept[output.number] if output.content == "sample" else posterior.mean

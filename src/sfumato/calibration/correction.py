@@ -1,0 +1,104 @@
+r"""What calibration found, small enough to live in a model file: how wide intervals must be.
+
+.. math:: m \pm \lambda\,(a\,s + b)
+
+with m and s the mean and standard deviation of the samples. Guaranteed intervals have a = 1 and a small b fixed
+beforehand, so that only :math:`\lambda` is chosen by the held-out images; recalibration fits all three.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from torch import Tensor
+
+__all__ = ["FLOOR", "Correction", "Method", "Sampled"]
+
+Method: TypeAlias = Literal["risk_control", "rcps", "recalibrated"]
+
+FLOOR = 1e-3
+"""b of guaranteed intervals, in normalised units: where all samples agree, an interval still has width."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """How the samples were drawn; a correction holds for these settings and no others.
+
+    Attributes:
+        num_samples: Draws per image.
+        num_steps: Network calls per draw.
+        solver: Name of the solver.
+        eta: Noise of the sampler.
+    """
+
+    num_samples: int
+    num_steps: int
+    solver: str
+    eta: float
+
+
+@dataclass(frozen=True)
+class Correction:
+    r"""Calibrated intervals of one level.
+
+    Attributes:
+        method: ``risk_control`` or ``rcps``, which carry a guarantee, or ``recalibrated``, which carries none.
+        level: Fraction of the pixels of an image that should lie inside.
+        delta: Of RCPS: the share of calibration sets for which the promise may fail.
+        factor: :math:`\lambda`.
+        scale: a.
+        offset: b, in normalised units of the target.
+        num_units: Independent units of held-out data that it was made from.
+        num_images: Images in them.
+        raw_coverage: Fraction inside the samples' own interval of that level, before.
+        sampled: How the samples were drawn.
+    """
+
+    method: Method
+    level: float
+    factor: float
+    num_units: int
+    num_images: int
+    raw_coverage: float
+    sampled: Sampled
+    scale: float = 1.0
+    offset: float = FLOOR
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        numbers = {"factor": self.factor, "scale": self.scale, "offset": self.offset}
+        for name, value in numbers.items():
+            if not (math.isfinite(value) and value >= 0):
+                raise ValueError(f"{name} of the calibration is {value}; expected a finite number that is not negative")
+        if not 0 < self.level < 1:
+            raise ValueError(f"level of the calibration is {self.level}; expected a number between 0 and 1")
+        if self.method not in get_args(Method):
+            raise ValueError(f"method of the calibration is {self.method!r}; expected {', '.join(get_args(Method))}")
+        if (self.method == "rcps") != (self.delta is not None):
+            raise ValueError(f"delta of the calibration is {self.delta}; RCPS needs one, and only RCPS")
+
+    @property
+    def label(self) -> str:
+        """What the intervals promise, in one sentence for whoever opens the image."""
+        inside, count = f"{100 * self.level:g}% of pixels inside", self.num_units
+        if self.method == "recalibrated":
+            return f"{inside} by recalibration on {count} held-out units; no guarantee"
+        sure = "" if self.delta is None else f" with confidence {1 - self.delta:g}"
+        return f"{inside} on average, guaranteed{sure} for images like the {count} held out"
+
+    def spread(self, std: Tensor) -> Tensor:
+        """The corrected standard deviation where it was recalibrated, and the samples' own where it was not."""
+        return self.scale * std + self.offset if self.method == "recalibrated" else std
+
+    def interval(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+        """Lower and upper ends, in the normalised units that ``mean`` and ``std`` have, of their shape.
+
+        Example:
+            >>> sampled = Sampled(16, 16, "2m", 0.0)
+            >>> found = Correction("risk_control", 0.9, 2.0, 200, 200, 0.8, sampled, offset=0.0)
+            >>> import torch
+            >>> [end.item() for end in found.interval(torch.tensor(1.0), torch.tensor(0.5))]
+            [0.0, 2.0]
+        """
+        half = self.factor * (self.scale * std + self.offset)
+        return mean - half, mean + half

@@ -1,0 +1,114 @@
+"""`sfumato calibrate`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from sfumato.cli.app import plain_errors
+from sfumato.errors import RecipeError
+
+if TYPE_CHECKING:
+    from sfumato.calibrate import Checked
+    from sfumato.recipe import Recipe
+
+__all__ = ["calibrate"]
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors; the result goes into it.")],
+    held_out: Annotated[
+        Path,
+        typer.Argument(
+            help="Pairs that training never saw: a folder with `inputs` and `targets`, a manifest, a packed store, or "
+            "the folder of the model's own problem."
+        ),
+    ],
+    level: Annotated[float, typer.Option(help="Fraction of pixels that intervals should cover.")] = 0.9,
+    method: Annotated[
+        Literal["risk_control", "rcps", "recalibrated"],
+        typer.Option(help="Guaranteed on average, guaranteed with confidence 1 - delta, or without a guarantee."),
+    ] = "risk_control",
+    delta: Annotated[float, typer.Option(help="Of rcps: how often the promise may fail.")] = 0.1,
+    samples: Annotated[int | None, typer.Option(help="Draws per image; restoring must then use as many.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    split: Annotated[str, typer.Option(help="Which pairs, where they are marked: validation or test.")] = "validation",
+    unit: Annotated[
+        str | None, typer.Option(help="Pattern whose group names what is independent, such as '(.*)_' for fields.")
+    ] = None,
+    most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Another model file to write; the given one by default.")] = None,
+    page: Annotated[Path | None, typer.Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+) -> None:
+    """Make intervals that hold what they say, from images with known truth; `restore` then writes them."""
+    with plain_errors():
+        from sfumato.calibrate import calibrate as correct
+        from sfumato.calibrate import cross_validate
+        from sfumato.held_out import restore_held_out
+        from sfumato.model_file import load, set_calibration
+        from sfumato.preparation import open_held_out
+        from sfumato.progress import Bar
+        from sfumato.restoration.intervals import sampled_by
+
+        if not 0 < level < 1 or not 0 < delta < 1:
+            raise RecipeError(f"--level is {level} and --delta {delta}; give numbers between 0 and 1")
+        loaded = load(model, device=device)
+        sampled = sampled_by(loaded, samples, steps)
+        source = open_held_out(_recipe(loaded.info.recipe, held_out), split)
+        with Bar("restoring", 0) as bar:
+            images = restore_held_out(
+                loaded, source, sampled=sampled, level=level, seed=seed, most=most,
+                progress=lambda done, total: bar.show(done, "held-out images", total=total),
+            )  # fmt: skip
+        settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
+        found = correct(images, **settings)
+        checked = cross_validate(images, **settings)
+        for line in _lines(checked, level):
+            typer.echo(line)
+        if page is not None:
+            from sfumato.calibration_figures import draw_calibration
+
+            draw_calibration(images, found, checked, page)
+        written = set_calibration(model, found, out)
+        typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")
+        typer.echo(f"calibrated: {written}: {found.label}", err=True)
+
+
+def _recipe(recipe: "Recipe", place: Path) -> "Recipe":
+    """The model's recipe with its data in another place."""
+    from sfumato.data.ome_zarr import is_zarr
+
+    nowhere: dict[str, str | None] = dict.fromkeys(("inputs", "targets", "manifest", "store", "folder"))
+    problem = "pairs"
+    if not place.exists():
+        raise RecipeError(f"{place} does not exist; expected held-out pairs; check its name")
+    if place.suffix.lower() == ".csv":
+        where = {"manifest": str(place)}
+    elif is_zarr(place):
+        where = {"store": str(place)}
+    elif (place / "inputs").is_dir() and (place / "targets").is_dir():
+        where = {side: str(place / side) for side in ("inputs", "targets")}
+    elif recipe.problem != "pairs":
+        where, problem = {"folder": str(place)}, recipe.problem
+    else:
+        raise RecipeError(
+            f"{place} has no pairs; expected a folder with `inputs` and `targets`, a manifest (.csv) or a packed store"
+        )
+    data = recipe.data.model_copy(update={**nowhere, **where})
+    return recipe.model_copy(update={"data": data, "problem": problem})
+
+
+def _lines(checked: "Checked", level: float) -> list[str]:
+    import numpy as np
+
+    number = len(checked.units)
+    lines = [f"held out: {number} independent units; coverage at {level:g}:"]
+    lines.append(f"  the samples' own interval: {checked.raw.mean():.3f}")
+    if np.isfinite(checked.corrected).all():
+        worst = checked.units[int(checked.corrected.argmin())]
+        lines.append(
+            f"  calibrated on others: {checked.corrected.mean():.3f}; least {checked.corrected.min():.3f} ({worst})"
+        )
+    return lines

@@ -1,0 +1,101 @@
+"""Held-out images restored by a model, with what calibration needs of each: error, spread, and what was covered."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sfumato.baselines import Regression
+from sfumato.calibration.correction import Sampled
+from sfumato.calibration.ranks import central_interval
+from sfumato.data.frames import PairSource
+from sfumato.data.scaling import image_range, scale_to
+from sfumato.errors import ImageError
+from sfumato.model_file import LoadedModel
+from sfumato.noise import NoiseField
+from sfumato.posterior import Posterior
+from sfumato.restoration.array import choose_whole, draw_blocks, normalised
+
+__all__ = ["HeldOutImage", "restore_held_out"]
+
+
+@dataclass(frozen=True)
+class HeldOutImage:
+    """One image with known truth, in normalised units of the target; arrays are (C, *spatial).
+
+    Attributes:
+        name: As the source has it.
+        error: Truth minus the mean of the draws.
+        std: Standard deviation of the draws.
+        covered: Fraction of pixels between two order statistics of the draws.
+    """
+
+    name: str
+    error: NDArray[np.float32]
+    std: NDArray[np.float32]
+    covered: float
+
+
+def restore_held_out(
+    model: LoadedModel,
+    source: PairSource,
+    *,
+    sampled: Sampled,
+    level: float,
+    seed: int = 0,
+    most: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[HeldOutImage]:
+    """Draw samples of every image of a source and compare them with its truth.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        source: Pairs on the target's grid, not scaled.
+        sampled: From :func:`~sfumato.restoration.intervals.sampled_by`.
+        level: Of the draws' own central interval, whose coverage is counted.
+        seed: Of all noise; every image has noise of its own.
+        most: Only so many images, spread evenly over the set.
+        progress: Called with the number of images restored and their total.
+
+    Raises:
+        ImageError: If the images do not fit the model, or the model makes no samples.
+    """
+    if isinstance(model.model, Regression):
+        raise ImageError("this model is a regression, which has no samples; expected a model that draws them")
+    if (
+        source.condition_channels != model.info.condition_channels
+        or source.target_channels != model.info.target_channels
+    ):
+        raise ImageError(
+            f"the held-out pairs have {source.condition_channels} and {source.target_channels} channels; this model "
+            f"goes from {model.info.condition_channels} to {model.info.target_channels}; give pairs like its training's"
+        )
+    number = len(source) if most is None else min(most, len(source))
+    i, j = central_interval(sampled.num_samples, level)
+    ends = [end / (sampled.num_samples + 1) for end in (i, j)]
+    found = []
+    for place, index in enumerate(int(index) for index in np.linspace(0, len(source) - 1, number)):
+        measured, truth = source.read(index, [0] * source.ndim, source.spatial(index))
+        condition, _ = normalised(measured, model, on_target_grid=True)
+        data = model.info.recipe.data
+        scaled = scale_to(truth, image_range(truth, data.quantiles)) if data.normalize == "image" else truth
+        wanted = model.info.target.apply(torch.from_numpy(np.asarray(scaled, np.float32)), axis=0)
+        layout = choose_whole(model, condition.shape[2:], sampled.num_samples)
+        blocks = draw_blocks(
+            condition,
+            model,
+            num_samples=sampled.num_samples,
+            batch=layout.batch,
+            num_steps=sampled.num_steps,
+            noise=NoiseField(seed, image=place),
+            tile=layout.tile,
+        )
+        posterior = Posterior.of(blocks, sampled.num_samples, quantiles=ends)
+        low, high = (posterior.quantile(end) for end in ends)
+        inside = float(((wanted >= low) & (wanted <= high)).double().mean())
+        found.append(HeldOutImage(source.name(index), (wanted - posterior.mean).numpy(), posterior.std.numpy(), inside))
+        if progress is not None:
+            progress(place + 1, number)
+    return found

@@ -1,0 +1,39 @@
+"""When the calibrated intervals of a model hold: for samples drawn as in its calibration, and for no others."""
+
+from dataclasses import replace
+
+from sfumato.calibration.correction import Correction, Sampled
+from sfumato.model_file import LoadedModel
+
+__all__ = ["correction_for", "sampled_by", "why_uncalibrated"]
+
+_SAMPLES = 16
+
+
+def sampled_by(model: LoadedModel, num_samples: int | None = None, num_steps: int | None = None) -> Sampled:
+    """How a model draws; what is None is as in its calibration, or the recipe's if it has none."""
+    settings, known = model.info.recipe.sample, model.info.calibration
+    usual = Sampled(_SAMPLES, settings.steps, settings.solver, settings.eta)
+    if known is not None:
+        usual = replace(usual, num_samples=known.sampled.num_samples, num_steps=known.sampled.num_steps)
+    if num_samples is not None:
+        usual = replace(usual, num_samples=num_samples)
+    return usual if num_steps is None else replace(usual, num_steps=num_steps)
+
+
+def correction_for(model: LoadedModel, sampled: Sampled) -> Correction | None:
+    """The model's calibration, if samples that are drawn so can use it."""
+    known = model.info.calibration
+    return known if known is not None and known.sampled == sampled else None
+
+
+def why_uncalibrated(model: LoadedModel, sampled: Sampled) -> str | None:
+    """Why a calibrated model gives no intervals; None if it does, or has no calibration."""
+    known = model.info.calibration
+    if known is None or known.sampled == sampled:
+        return None
+    was, now = known.sampled, sampled
+    return (
+        f"no calibrated intervals: the model was calibrated with {was.num_samples} samples of {was.num_steps} steps, "
+        f"and {now.num_samples} of {now.num_steps} were asked for; leave --samples and --steps out, or calibrate it so"
+    )
