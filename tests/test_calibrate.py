@@ -63,9 +63,23 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A calibrated model, and the pairs that it was calibrated on."""
     folder = tmp_path_factory.mktemp("calibrated")
     model, pairs = write_model(folder / "model.safetensors"), write_pairs(folder / "held_out", 24)
-    done = run("calibrate", model, pairs, "--samples", 4, "--steps", 3, "--page", folder / "page.png")
+    done = run(
+        "calibrate",
+        model,
+        pairs,
+        "--samples",
+        4,
+        "--steps",
+        3,
+        "--page",
+        folder / "page.png",
+        "--report",
+        folder / "report.png",
+    )
     assert done.exit_code == 0, done.output
     assert (folder / "page.png").stat().st_size > 10_000
+    assert (folder / "report.png").stat().st_size > 10_000
+    assert "CRPS (fair)" in done.output
     assert "24 independent units" in done.output
     return model, pairs
 

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from sfumato.calibration import CalibrationReport, measure
 from sfumato.calibration.conformal import Scores, num_units_needed, pooled_quantile, rcps, risk_control
 from sfumato.calibration.correction import FLOOR, Correction, Method, Sampled
 from sfumato.calibration.recalibration import fit_spread
@@ -14,7 +16,7 @@ from sfumato.data.grouping import unit_names
 from sfumato.errors import CalibrationError
 from sfumato.held_out import HeldOutImage
 
-__all__ = ["Checked", "calibrate", "cross_validate"]
+__all__ = ["Checked", "calibrate", "cross_validate", "measure_middles"]
 
 _FOLDS = 10
 """More units than twice this are left out several at a time."""
@@ -99,6 +101,23 @@ def cross_validate(
             corrected[name] = 1 - _scores({name: grouped[name]}, found).risk(found.factor)
     raw = [float(np.mean([image.covered for image in grouped[name]])) for name in names]
     return Checked(names, np.array(raw), np.array([corrected[name] for name in names]))
+
+
+def measure_middles(images: Sequence[HeldOutImage], *, level: float = 0.9, seed: int = 0) -> CalibrationReport:
+    """A report on the draws that were kept of each image.
+
+    Raises:
+        CalibrationError: If none were kept, or of sizes that differ.
+    """
+    truths = [image.truth for image in images if image.truth is not None]
+    draws = [image.draws for image in images if image.draws is not None]
+    if len(draws) < 2 or len({truth.shape for truth in truths}) > 1:
+        raise CalibrationError(
+            f"a report needs draws of at least two images of one size; got {len(draws)} of sizes "
+            f"{sorted({truth.shape for truth in truths})[:3]}; keep a smaller part of each"
+        )
+    samples = torch.from_numpy(np.stack(draws, axis=1))
+    return measure(samples, torch.from_numpy(np.stack(truths)), level=level, seed=seed)
 
 
 _Units = dict[str, list[HeldOutImage]]

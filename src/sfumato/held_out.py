@@ -1,7 +1,8 @@
 """Held-out images restored by a model, with what calibration needs of each: error, spread, and what was covered."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,12 +31,16 @@ class HeldOutImage:
         error: Truth minus the mean of the draws.
         std: Standard deviation of the draws.
         covered: Fraction of pixels between two order statistics of the draws.
+        truth: The middle of the truth, if it was asked for.
+        draws: The middle of every draw, (N, C, *spatial).
     """
 
     name: str
     error: NDArray[np.float32]
     std: NDArray[np.float32]
     covered: float
+    truth: NDArray[np.float32] | None = None
+    draws: NDArray[np.float32] | None = None
 
 
 def restore_held_out(
@@ -46,6 +51,7 @@ def restore_held_out(
     level: float,
     seed: int = 0,
     most: int | None = None,
+    keep_side: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[HeldOutImage]:
     """Draw samples of every image of a source and compare them with its truth.
@@ -57,6 +63,7 @@ def restore_held_out(
         level: Of the draws' own central interval, whose coverage is counted.
         seed: Of all noise; every image has noise of its own.
         most: Only so many images, spread evenly over the set.
+        keep_side: Keep the draws in the middle of each image, of so many pixels a side.
         progress: Called with the number of images restored and their total.
 
     Raises:
@@ -92,10 +99,30 @@ def restore_held_out(
             noise=NoiseField(seed, image=place),
             tile=layout.tile,
         )
-        posterior = Posterior.of(blocks, sampled.num_samples, quantiles=ends)
+        middle = _middle(wanted.shape[1:], keep_side)
+        posterior, kept = Posterior(sampled.num_samples, quantiles=ends), []
+        for block in blocks:
+            posterior.add(block)
+            if keep_side:
+                kept.append(block[middle].numpy())
         low, high = (posterior.quantile(end) for end in ends)
         inside = float(((wanted >= low) & (wanted <= high)).double().mean())
-        found.append(HeldOutImage(source.name(index), (wanted - posterior.mean).numpy(), posterior.std.numpy(), inside))
+        found.append(
+            HeldOutImage(
+                source.name(index),
+                (wanted - posterior.mean).numpy(),
+                posterior.std.numpy(),
+                inside,
+                wanted[middle].numpy() if keep_side else None,
+                np.concatenate(kept) if keep_side else None,
+            )
+        )
         if progress is not None:
             progress(place + 1, number)
     return found
+
+
+def _middle(spatial: Sequence[int], side: int) -> tuple[Any, ...]:
+    """Index of a region of so many pixels a side, or of as many as there are."""
+    corners = [max(0, (length - side) // 2) for length in spatial]
+    return (..., *(slice(corner, corner + side) for corner in corners))

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 __all__ = ["calibrate"]
 
+_REPORT_SIDE = 96
+"""Pixels of each image that a report is made from: its tests grow with pixels, its power with images."""
+
 
 def calibrate(
     model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors; the result goes into it.")],
@@ -40,6 +43,7 @@ def calibrate(
     most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
     out: Annotated[Path | None, typer.Option(help="Another model file to write; the given one by default.")] = None,
     page: Annotated[Path | None, typer.Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
+    report: Annotated[Path | None, typer.Option(help="PNG to draw: all measures of the draws, before.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
     """Make intervals that hold what they say, from images with known truth; `restore` then writes them."""
@@ -60,6 +64,7 @@ def calibrate(
         with Bar("restoring", 0) as bar:
             images = restore_held_out(
                 loaded, source, sampled=sampled, level=level, seed=seed, most=most,
+                keep_side=_REPORT_SIDE if report else 0,
                 progress=lambda done, total: bar.show(done, "held-out images", total=total),
             )  # fmt: skip
         settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
@@ -67,6 +72,14 @@ def calibrate(
         checked = cross_validate(images, **settings)
         for line in _lines(checked, level):
             typer.echo(line)
+        if report is not None:
+            from sfumato.calibrate import measure_middles
+            from sfumato.calibration_figures import draw_report
+
+            measured = measure_middles(images, level=level, seed=seed)
+            for line in measured.lines():
+                typer.echo(line)
+            draw_report(measured, report, unit="normalised units")
         if page is not None:
             from sfumato.calibration_figures import draw_calibration
 
