@@ -362,6 +362,12 @@ def test_out_of_memory_halves_the_batch_and_says_so(
     run_restoration(planned)
     np.testing.assert_allclose(read(planned), read(smooth), rtol=1e-4)
     assert "1 at a time" in (planned.journal / "notes.txt").read_text()
+    run_restoration(planned)  # a note does not make it another image
+    file = tmp_path / "out.tif"
+    run_restoration(plan_restoration(model, source, file, SMALL))
+    for image in (open_image(planned.files[1]), open_image(file)):
+        assert "memory ran out" in str(image.metadata)
+    assert "memory ran out" not in str(open_image(smooth.files[0]).metadata)
 
 
 def test_a_cluster_of_our_own_listens_on_loopback_only() -> None:

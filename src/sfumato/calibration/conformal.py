@@ -66,7 +66,7 @@ class Scores:
         at = np.float32(factor)
         return np.array(
             [
-                np.mean([1 - np.searchsorted(image, at, side="right") / image.size for image in unit])
+                1 - sum(int(image.searchsorted(at, "right")) / image.size for image in unit) / len(unit)
                 for unit in self._units
             ]
         )

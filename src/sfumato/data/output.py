@@ -53,6 +53,9 @@ class OutputLevel:
     pixel_size: Mapping[str, PixelSize]
 
 
+_NOTES = "notes"
+
+
 class OutputImage:
     """An OME-Zarr image with its pyramid, filled by block. Other processes open it by its place.
 
@@ -232,6 +235,19 @@ class OutputImage:
         below = self.read(level - 1, start, [end - first for first, end in zip(start, stop, strict=True)])
         return halve_pixels(below, steps)
 
+    def note(self, text: str) -> None:
+        """Add a sentence to what the image says of itself, once; it does not make it another image."""
+        for name in ("zarr.json", ".zattrs"):
+            content = json.loads(self._storage.get(name) or b"{}")
+            told = content.get("attributes", content).get("sfumato")
+            if told is None:
+                continue
+            notes = told.setdefault(_NOTES, [])
+            if text not in notes:
+                notes.append(text)
+                self._storage.put({name: json.dumps(content, indent=2).encode()})
+            self.metadata = {**self.metadata, _NOTES: notes}
+
     def remove_leftovers(self) -> None:
         """Remove what processes that were killed left unfinished; to be called while no process writes."""
         self._storage.remove_leftovers()
@@ -270,6 +286,8 @@ def _facts(document: bytes | None) -> dict[str, Any]:
         content = json.loads(document or b"{}")
     except ValueError:
         return {}
+    if isinstance(own := content.get("attributes", content).get("sfumato"), dict):
+        own.pop(_NOTES, None)
     told = {
         key: content[key]
         for key in ("attributes", "shape", "dtype", "data_type", "chunks", "chunk_grid")

@@ -14,7 +14,7 @@ from sfumato.data.output import OutputImage
 from sfumato.data.storage import storage_at
 from sfumato.errors import ImageError, RunError
 from sfumato.restoration.engine import Engine, InProcess
-from sfumato.restoration.job import Output
+from sfumato.restoration.job import Job, Output
 from sfumato.restoration.journal import Journal, JournalInUseError, Writer
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
@@ -137,7 +137,7 @@ class _Stage:
             writer.record(outcome.number, outcome.checksum)
             counted.add(outcome, self.level)
             if 0 < outcome.batch < self.job.batch:
-                _note_memory(self.folder, outcome)
+                _note_memory(self.job, self.folder, outcome)
         if failed:
             raise _failure(failed, self.job.plan)
 
@@ -243,8 +243,13 @@ def _copy_out(restoration: Restoration) -> None:
     shutil.rmtree(restoration.journal)
 
 
-def _note_memory(folder: Path, outcome: Outcome) -> None:
-    """Say, for good, that a task had to be done in smaller batches than planned."""
+def _note_memory(job: Job, folder: Path, outcome: Outcome) -> None:
+    """Say, for good and in the images too, that a task had to be done in smaller batches than planned."""
+    for output in job.outputs:
+        OutputImage.open(output.place).note(
+            "memory ran out, so some chunks were restored in smaller batches than planned: they may differ from those "
+            "of another run by rounding"
+        )
     with (folder / "notes.txt").open("a", encoding="utf-8") as file:
         file.write(
             f"task {outcome.number}: out of memory; its samples went through the network {outcome.batch} at a time, so "
