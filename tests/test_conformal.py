@@ -66,7 +66,7 @@ def test_the_numbers_needed_are_those_of_the_theorems() -> None:
 def test_images_of_a_unit_count_equally_whatever_their_size() -> None:
     scores = Scores([[np.array([0.0, 0.0, 0.0, 2.0]), np.array([2.0])], [np.array([0.0])]])
     np.testing.assert_allclose(scores.risks(1.0), [(0.25 + 1) / 2, 0])
-    assert len(scores.without(0)) == 1
+    assert len(scores.only([1])) == 1
 
 
 @pytest.mark.parametrize("bad", [[], [[]], [[np.array([])]], [[np.array([np.nan])]], [[np.array([-1.0])]]])

@@ -75,10 +75,6 @@ class Scores:
         """Mean over units."""
         return float(self.risks(factor).mean())
 
-    def without(self, unit: int) -> "Scores":
-        """All but one unit."""
-        return self.only([index for index in range(len(self)) if index != unit])
-
     def only(self, chosen: Sequence[int]) -> "Scores":
         """Some of the units; their pixels are shared, not copied."""
         part = object.__new__(Scores)
