@@ -9,9 +9,9 @@ __all__ = ["DOCS", "Bars", "write_table"]
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def write_table(document: Path, lines: list[str]) -> None:
-    """Replace what stands between the two table marks of a document."""
-    start, end = "<!-- table -->\n", "<!-- end of table -->\n"
+def write_table(document: Path, lines: list[str], name: str = "table") -> None:
+    """Replace what stands between two marks of a document."""
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
     before, _, rest = document.read_text(encoding="utf-8").partition(start)
     _, _, after = rest.partition(end)
     body = "\n".join(lines)
@@ -23,6 +23,7 @@ class Bars:
 
     def __init__(self) -> None:
         self.missed: list[str] = []
+        self.rows: list[str] = []
 
     def report(self, name: str, value: float, *, low: float = -math.inf, high: float = math.inf) -> None:
         """Print one figure; it must lie between ``low`` and ``high``."""
@@ -33,7 +34,12 @@ class Bars:
             verdict = f"  ({' and '.join(bounds)}: {'ok' if met else 'MISSED'})"
             if not met:
                 self.missed.append(name)
+        self.rows.append(f"| {name} | {value:.4g} | {' and '.join(bounds)} |")
         print(f"{name}: {value:.4g}{verdict}", flush=True)
+
+    def table(self) -> list[str]:
+        """All figures so far with their bars, as lines of Markdown."""
+        return ["| figure | measured | bar |", "|---|---|---|", *self.rows]
 
     def finish(self, *, check: bool) -> None:
         """With ``check``, end the program with a non-zero code if a bar was missed."""

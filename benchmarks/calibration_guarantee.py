@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bars import DOCS, Bars
+from bars import DOCS, Bars, write_table
 from sfumato.calibrate import calibrate, cross_validate, measure_middles
 from sfumato.calibration.conformal import Scores, rcps, risk_control
 from sfumato.calibration.correction import FLOOR, Sampled
@@ -71,6 +71,7 @@ class Figures:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(["figure", "value"])
             writer.writerows((name, f"{value:.4g}") for name, value in sorted([*kept, *self.rows]))
+        write_tables()
 
 
 def stored() -> list[tuple[str, float]]:
@@ -78,6 +79,16 @@ def stored() -> list[tuple[str, float]]:
         return []
     with RESULTS.open(encoding="utf-8") as file:
         return [(row["figure"], float(row["value"])) for row in csv.DictReader(file)]
+
+
+def write_tables() -> None:
+    """Those of docs/calibration.md, from what is stored."""
+    for table, problems in (("guarantee", ("gaussian", "microscopy")), ("w2s", ("w2s",))):
+        bars = Bars()
+        for name, value in stored():
+            if name.startswith(problems):
+                bars.report(name, value, **BARS.get(name, {}))
+        write_table(DOCS / "calibration.md", bars.table(), table)
 
 
 def gaussian(figures: Figures, *, num_images: int = 4000, num_draws: int = 64) -> None:

@@ -1,6 +1,7 @@
 """How often are wrong posteriors found, and right ones accused? On Gaussian problems whose posterior is known.
 
     python benchmarks/calibration_power.py --check
+    python benchmarks/calibration_power.py --write   # the table of docs/calibration.md
 
 Images of 32 x 32 pixels, measured with noise: once with independent pixels, once with a smooth prior and a blurred
 measurement, where pixels of the posterior are correlated. A test rejects at p < 0.05. Right posteriors must be rejected
@@ -15,7 +16,7 @@ from pathlib import Path
 import torch
 from scipy.stats import kstest
 
-from bars import Bars
+from bars import DOCS, Bars, write_table
 from sfumato.calibration.exchange import exchange_test, pool
 from sfumato.calibration.pooled import p_values, rank_pools
 from sfumato.calibration.ranks import member_histograms, rank_scores
@@ -73,6 +74,7 @@ def report_exact(bars: Bars, title: str, blur: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/calibration.md")
     parser.add_argument("--repetitions", type=int, default=20, help="of each wrong posterior")
     parser.add_argument("--samples", type=int, default=16, help="draws per image")
     arguments = parser.parse_args()
@@ -88,6 +90,8 @@ def main() -> None:
                 low = 0.9 if name in BARRED else -math.inf
                 bars.report(f"{title}, {what}, {name}: rejected", rejected(p), low=low)
     bars.report("exact posterior, images that share the noise of their draws, ranks: rejected", shared_noise(20))
+    if arguments.write:
+        write_table(DOCS / "calibration.md", bars.table(), "power")
     bars.finish(check=arguments.check)
 
 

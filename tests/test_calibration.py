@@ -40,7 +40,7 @@ def test_crps_is_the_double_sum(num_samples: int) -> None:
 
 
 def test_crps_against_properscoring() -> None:
-    properscoring = pytest.importorskip("properscoring", reason="an optional oracle: pip install properscoring")
+    properscoring = pytest.importorskip("properscoring", reason="properscoring is not installed")
     samples, truths = normal(6, 5, 1, 4), normal(5, 1, 4, seed=1)
     biased = torch.from_numpy(properscoring.crps_ensemble(truths.numpy(), samples.movedim(0, -1).numpy()))
     # properscoring divides the double sum by N^2.
