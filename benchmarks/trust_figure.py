@@ -36,14 +36,13 @@ def draw(model_file: Path, structure: str) -> None:
     print(f"{structure}: {1 - outside.mean():.3f} of the pixels inside; {restored.label}")
 
     figure = new_figure(11, 6.4)
-    grid = figure.add_gridspec(2, 5, height_ratios=[1, 1])
+    grid = figure.add_gridspec(2, 4, height_ratios=[1, 1])
     extent = (0.0, 2 * SIDE * PIXEL_UM, 2 * SIDE * PIXEL_UM, 0.0)
     shown: list[tuple[str, NDArray[Any], str, str]] = [
         ("measured", widefield, "gray", "grey levels"),
         ("restored (mean of the samples)", restored.mean, "gray", "relative brightness"),
         ("uncertainty (std of the samples)", restored.std, "viridis", "relative brightness"),
-        ("width of the 90% interval", restored.high - restored.low, "viridis", "relative brightness"),
-        ("truth; marked: outside", truth, "gray", "relative brightness"),
+        ("truth; orange: outside the interval", truth, "gray", "relative brightness"),
     ]
     for place, (title, image, colours, unit) in enumerate(shown):
         axes = figure.add_subplot(grid[0, place])
@@ -56,7 +55,7 @@ def draw(model_file: Path, structure: str) -> None:
         bar = figure.colorbar(drawn, ax=axes, orientation="horizontal", shrink=0.9, pad=0.02)
         bar.ax.tick_params(labelsize=7)
         bar.set_label(unit, fontsize=7.5)
-        if place == 4:
+        if place == 3:
             rows, columns = np.nonzero(outside)
             axes.scatter((columns + 0.5) * PIXEL_UM, (rows + 0.5) * PIXEL_UM, s=3, color="#E69F00", marker="s", lw=0)
     profile = figure.add_subplot(grid[1, :])

@@ -12,7 +12,7 @@ from sfumato.calibrate import Checked
 from sfumato.calibration import CalibrationReport
 from sfumato.calibration.correction import Correction
 from sfumato.held_out import HeldOutImage
-from sfumato.plotting import new_figure
+from sfumato.plotting import new_figure, use_logarithms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,19 +40,22 @@ def draw_report(report: CalibrationReport, path: str | Path | None = None, *, un
     _draw_joint(places[1, 0], report)
     _draw_spread(places[1, 1], report, unit)
     places[1, 2].axis("off")
-    in_unit = f" {unit}" if unit else ""
     told = [
         f"{report.num_images} images, {report.num_samples} draws of each",
-        f"CRPS (fair): {report.crps}{in_unit}",
-        f"energy score (fair): {report.energy_score}{in_unit}",
-        f"spread over error: {report.spread_over_error}",
+        *([f"in {unit}:"] if unit else []),
+        "CRPS (fair)",
+        f"  {report.crps}",
+        "energy score (fair)",
+        f"  {report.energy_score}",
+        "spread over error",
+        f"  {report.spread_over_error}",
         "",
-        "p-values (uniform if the draws are right):",
+        "p-values, uniform if right:",
         f"  coverage {report.coverage_p:.3g}",
         f"  ranks {report.ranks_p:.3g}",
         *(f"  {joint.projection.replace('_', ' ')} {joint.p_value:.3g}" for joint in report.joint),
         "",
-        "brackets: 95% bootstrap over images",
+        "[ ]: 95% bootstrap over images",
     ]
     places[1, 2].text(0, 1, "\n".join(told), va="top", fontsize=9, family="monospace")
     return _saved(figure, path)
@@ -130,7 +133,7 @@ def _draw_reliability(place: Any, images: Sequence[HeldOutImage], found: Correct
     place.plot([low, high], [low, high], color=_GREY, lw=1, ls=":", label="as it should be")
     for (label, colour, style), (predicted, actual) in curves.items():
         place.plot(predicted, actual, style, color=colour, ms=4, lw=1.2, label=label)
-    place.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    use_logarithms(place, low, high)
     place.set(xlabel="predicted std (normalised units)", ylabel="root mean square error (normalised units)")
     place.set_title("Reliability, by pixels of like prediction", fontsize=10)
     place.legend(fontsize=8)
@@ -148,7 +151,7 @@ def _draw_ranks(place: Any, report: CalibrationReport) -> None:
         place.errorbar(range(number), height, ends, fmt="none", ecolor="black", elinewidth=0.8)
     place.axhline(1, color=_GREY, ls="--", lw=1)
     place.set(xlabel="draws below the truth", ylabel="pixels, over their expectation")
-    place.set_title("Ranks: flat if right, high at both ends if too narrow", fontsize=9)
+    place.set_title("Ranks: flat if the draws are right", fontsize=9)
 
 
 def _draw_coverage(place: Any, report: CalibrationReport) -> None:
@@ -160,7 +163,7 @@ def _draw_coverage(place: Any, report: CalibrationReport) -> None:
     place.plot([0, 1], [0, 1], color=_GREY, lw=1, ls=":")
     place.plot(expected, inside, "o-", color=_BLUE, ms=4, lw=1.2)
     place.set(xlabel="expected coverage", ylabel="fraction of pixels inside", xlim=(0, 1), ylim=(0, 1))
-    place.set_title("Coverage: below the line is over-confident", fontsize=9)
+    place.set_title("Coverage: over-confident below the line", fontsize=9)
 
 
 def _draw_bins(place: Any, report: CalibrationReport, unit: str) -> None:
@@ -173,8 +176,9 @@ def _draw_bins(place: Any, report: CalibrationReport, unit: str) -> None:
     place.plot([low, high], [low, high], color=_GREY, lw=1, ls=":")
     place.plot(predicted, actual, "o-", color=_BLUE, ms=4, lw=1.2)
     in_unit = f" ({unit})" if unit else ""
-    place.set(xscale="log", yscale="log", xlabel=f"predicted error{in_unit}", ylabel=f"root mean square error{in_unit}")
-    place.set_title("Reliability: above the line is over-confident", fontsize=9)
+    use_logarithms(place, low, high)
+    place.set(xlabel=f"predicted error{in_unit}", ylabel=f"root mean square error{in_unit}")
+    place.set_title("Reliability: over-confident above the line", fontsize=9)
 
 
 def _draw_joint(place: Any, report: CalibrationReport) -> None:

@@ -1,12 +1,12 @@
 """Figures, made without the state that pyplot keeps, so that they can be drawn in any thread and without a screen."""
 
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["matplotlib", "new_figure"]
+__all__ = ["matplotlib", "new_figure", "use_logarithms"]
 
 
 def matplotlib() -> ModuleType:
@@ -19,9 +19,20 @@ def matplotlib() -> ModuleType:
         import matplotlib.colors
         import matplotlib.figure
         import matplotlib.patches
+        import matplotlib.ticker
     except ImportError as error:
         raise ImportError("figures need matplotlib: pip install 'sfumato[evaluate]'") from error
     return matplotlib
+
+
+def use_logarithms(plot: Any, low: float, high: float) -> None:
+    """Logarithmic axes of one range, with few numbers that can be read."""
+    ticker = matplotlib().ticker
+    plot.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    for axis in (plot.xaxis, plot.yaxis):
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+        axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def new_figure(width: float, height: float) -> "Figure":
