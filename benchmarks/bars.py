@@ -27,7 +27,7 @@ class Bars:
 
     def report(self, name: str, value: float, *, low: float = -math.inf, high: float = math.inf) -> None:
         """Print one figure; it must lie between ``low`` and ``high``."""
-        bounds = [f"at least {low:g}"] * (low > -math.inf) + [f"at most {high:g}"] * (high < math.inf)
+        bounds = [f"at least {low:.4g}"] * (low > -math.inf) + [f"at most {high:.4g}"] * (high < math.inf)
         verdict = ""
         if bounds:
             met = low <= value <= high
