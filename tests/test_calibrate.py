@@ -99,7 +99,8 @@ def test_recalibration_finds_the_true_spread_and_says_that_it_promises_nothing()
     found = calibrate(images, sampled=SAMPLED, method="recalibrated")
     assert found.scale == pytest.approx(2.5, rel=0.1)
     assert found.factor == pytest.approx(1.645, rel=0.05)
-    assert found.label.endswith("no guarantee")
+    assert found.label.endswith("no guarantee: too few units, 9 are needed")
+    assert calibrate(gaussian(9), sampled=SAMPLED, method="recalibrated").label.endswith("no guarantee")
     before, after = (np.log(np.divide(*reliability_curve(images, c))) for c in (None, found))
     assert np.abs(before).min() > 0.5
     assert np.abs(after).max() < 0.2

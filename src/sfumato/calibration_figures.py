@@ -76,8 +76,7 @@ def draw_calibration(
     left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
     order = np.argsort(checked.raw)
     x = np.arange(len(order))
-    left.axhline(found.level, color=_GREY, lw=1, ls="--")
-    left.text(x[-1], found.level, f" wanted: {found.level:g}", va="bottom", ha="right", color=_GREY, fontsize=9)
+    left.axhline(found.level, color=_GREY, lw=1, ls="--", label=f"wanted: {found.level:g}")
     few = len(order) <= 30
     size = 28 if few else 9
     left.scatter(

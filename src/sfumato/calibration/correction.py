@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias, get_args
 
 from torch import Tensor
 
+from sfumato.calibration.conformal import num_units_needed
+
 __all__ = ["FLOOR", "Correction", "Method", "Sampled"]
 
 Method: TypeAlias = Literal["risk_control", "rcps", "recalibrated"]
@@ -82,7 +84,9 @@ class Correction:
         """What the intervals promise, in one sentence for whoever opens the image."""
         inside, count = f"{100 * self.level:g}% of pixels inside", self.num_units
         if self.method == "recalibrated":
-            return f"{inside} by recalibration on {count} held-out units; no guarantee"
+            needed = num_units_needed(self.level)
+            reason = f": too few units, {needed} are needed" if count < needed else ""
+            return f"{inside} by recalibration on {count} held-out units; no guarantee{reason}"
         sure = "" if self.delta is None else f" with confidence {1 - self.delta:g}"
         return f"{inside} on average, guaranteed{sure} for images like the {count} held out"
 
