@@ -33,6 +33,7 @@ LAYERS: dict[str, int] = {
     "model": 1,
     "sampling": 1,
     "baselines": 1,
+    "step_choice": 1,
     # 2, data
     "data": 2,
     "problems": 2,
@@ -59,6 +60,7 @@ LAYERS: dict[str, int] = {
     "sweep": 3,
     "figures": 3,
     "diagram": 3,
+    "step_report": 3,
     "inspection": 3,
     "clinical": 3,
     "doctor": 3,
@@ -82,6 +84,7 @@ INSIDE_FUNCTIONS = {
     "restoration": {"dask", "distributed"},
     "figures": {"matplotlib"},
     "diagram": {"matplotlib"},
+    "step_report": {"matplotlib"},
 }
 """Libraries of an extra, which a unit imports where it uses them and never at its top."""
 
