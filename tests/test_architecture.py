@@ -26,6 +26,7 @@ LAYERS: dict[str, int] = {
     "metrics": 0,
     "resolution": 0,
     "significance": 0,
+    "uncertainty": 0,
     "calibration": 0,
     # 1, method
     "losses": 1,

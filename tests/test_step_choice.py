@@ -3,6 +3,7 @@
 import csv
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ class Exact:
     def draw(self, setting: Setting, image: int) -> Tensor:
         condition = self.measured[image : image + 1]
         noise = NoiseField(3, image=image)
-        settings = {"num_steps": setting.num_steps, "solver": setting.solver, "eta": setting.eta}
+        settings: dict[str, Any] = {"num_steps": setting.num_steps, "solver": setting.solver, "eta": setting.eta}
         return sample(self.problem, condition, num_samples=NUM_SAMPLES, seed=noise, **settings)[:, 0]
 
     def expected(self, setting: Setting) -> tuple[float, float]:
@@ -78,7 +79,7 @@ def exact() -> Exact:
 
 @pytest.fixture(scope="module")
 def found(exact: Exact) -> Comparison:
-    settings = [Setting(solver, steps) for solver in ("2m", "first_order") for steps in STEPS]  # type: ignore[arg-type]
+    settings = [Setting(solver, steps) for solver in ("2m", "first_order") for steps in STEPS]
     return compare(exact.draw, lambda image: exact.truths[image], settings, num_images=NUM_IMAGES, level=LEVEL)
 
 
@@ -119,7 +120,7 @@ def test_the_recommended_setting_is_the_one_that_the_closed_forms_recommend(foun
     chosen = recommend(found, crps_tolerance=TOLERANCE, coverage_tolerance=TOLERANCE)
     assert found.settings[chosen.chosen] == found.settings[right]
     assert found.settings[right].num_steps not in (STEPS[0], STEPS[-1])  # else the test would show little
-    text = "\n".join(explain(found, chosen))
+    text = "\n".join(explain(found, summarise(found), chosen))
     assert f"recommended: {found.settings[right]}" in text
     assert "not 2m, eta 0, 2 steps: its CRPS is" in text
     assert "confident" not in text
@@ -163,7 +164,7 @@ def test_a_tolerance_must_hold_the_interval_and_not_the_middle() -> None:
     assert recommend(unsure, crps_tolerance=0.02).chosen == 1
     alone = made([[1.01], [1.0]], [[0.8], [0.8]], [4, 8])  # one image: no interval
     assert recommend(alone, crps_tolerance=0.02).chosen == 0
-    assert "give more images" in "\n".join(explain(alone, recommend(alone)))
+    assert "give more images" in "\n".join(explain(alone, summarise(alone), recommend(alone)))
 
 
 def test_a_coverage_that_is_right_by_accident_does_not_count() -> None:
@@ -171,7 +172,9 @@ def test_a_coverage_that_is_right_by_accident_does_not_count() -> None:
     accident = made([[2.0, 2.1], [1.0, 1.0], [1.0, 1.0]], [[0.8, 0.8], [0.6, 0.6], [0.6, 0.6]], [2, 4, 8])
     chosen = recommend(accident)
     assert (chosen.reference, chosen.chosen) == (1, 1)
-    assert "over-confident, and more steps will not mend it" in "\n".join(explain(accident, chosen))
+    assert "over-confident, and more steps will not mend it" in "\n".join(
+        explain(accident, summarise(accident), chosen)
+    )
 
 
 def test_nothing_to_compare_is_refused() -> None:
@@ -185,8 +188,10 @@ def test_the_figure_has_a_line_per_solver_and_a_ring(found: Comparison) -> None:
     rows, chosen = summarise(found), recommend(found)
     figure = draw_steps(found, rows, chosen)
     for panel, name in zip(figure.axes, ("rmse", "crps", "coverage"), strict=True):
-        lines = [line for line in panel.lines if line.get_label() in ("2m, eta 0", "first_order, eta 0")]
-        np.testing.assert_allclose(lines[0].get_ydata(), [getattr(row, name).value for row in rows[: len(STEPS)]])
+        curves = [line for line in panel.lines if line.get_label() in ("2m, eta 0", "first_order, eta 0")]
+        np.testing.assert_allclose(
+            np.asarray(curves[0].get_ydata(), float), [getattr(row, name).value for row in rows[: len(STEPS)]]
+        )
         ring = [mark for mark in panel.collections if mark.get_label() == "recommended"]
         assert np.asarray(ring[0].get_offsets())[0, 1] == getattr(rows[chosen.chosen], name).value
     lines = table(found, rows, chosen)

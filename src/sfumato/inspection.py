@@ -17,12 +17,13 @@ from sfumato.data.pairs import Pair
 from sfumato.data.scaling import image_range, scale_to
 from sfumato.diagram import draw_network
 from sfumato.errors import ImageError
-from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule, integral_of_beta
+from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.restoration.array import draw_blocks, enlargement, normalised
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.step_choice import Comparison, Setting, compare
+from sfumato.uncertainty import integral_of_beta
 
 __all__ = ["compare_steps", "crops", "describe", "draw_diagrams", "draw_posterior", "read_image"]
 
@@ -114,7 +115,7 @@ def draw_posterior(
         schedule = model.model.schedule(condition)
     seen = np.asarray(measured[0], np.float32)
     truth = None if target is None else np.asarray(target[0], np.float32)
-    beta = np.broadcast_to(integral_of_beta(schedule)[0, 0], seen.shape)
+    beta = np.broadcast_to(integral_of_beta(schedule)[0, 0].cpu().numpy(), seen.shape)
     region, word = (draws.mean(0), f"mean of {num_samples} samples") if truth is None else (truth, "target")
     figures = {
         "schedule": draw_schedule(schedule, region, what=word),

@@ -18,7 +18,7 @@ __all__ = ["draw_steps", "explain", "table", "write_steps_csv"]
 _COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v")
 _FAR = 0.02
-"""A coverage further than this from its expectation is worth a warning."""
+"""A coverage whose interval is further than this from its expectation is worth a warning."""
 
 
 def table(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) -> list[str]:
@@ -43,7 +43,7 @@ def table(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) ->
     return lines
 
 
-def explain(found: Comparison, chosen: Recommendation) -> list[str]:
+def explain(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) -> list[str]:
     """Why this setting, and why not a cheaper one."""
     number = found.crps.shape[1]
     setting, verdict = found.settings[chosen.chosen], chosen.verdicts[chosen.chosen]
@@ -59,12 +59,13 @@ def explain(found: Comparison, chosen: Recommendation) -> list[str]:
             lines.append(f"  not {cheaper}: {refused.why}")
     if number == 1:
         lines.append("with one image there are no intervals; differences were taken as they are: give more images")
-    coverage = float(found.coverage[chosen.chosen].mean())
-    if abs(coverage - found.expected) > _FAR:
-        word = "over" if coverage < found.expected else "under"
+    value, low, high = rows[chosen.chosen].coverage
+    if number > 1 and (high < found.expected - _FAR or low > found.expected + _FAR):
+        word = "over" if value < found.expected else "under"
         lines.append(
-            f"the recommended setting covers {coverage:.3f} where exact draws would cover {found.expected:.3f}: no "
-            f"setting tried here is better, so the model itself is {word}-confident, and more steps will not mend it"
+            f"the recommended setting covers {value:.3f} [{low:.3f}, {high:.3f}] where exact draws would cover "
+            f"{found.expected:.3f}: no setting tried here is much better, so the model itself is {word}-confident, and "
+            "more steps will not mend it"
         )
     return lines
 

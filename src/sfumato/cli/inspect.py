@@ -130,7 +130,7 @@ def _compare(
             progress=lambda done, total: bar.show(done, "sets of draws", total=total),
         )
     rows, chosen = summarise(found, seed=seed), recommend(found, seed=seed, **tolerances)
-    for line in (*table(found, rows, chosen), "", *explain(found, chosen)):
+    for line in (*table(found, rows, chosen), "", *explain(found, rows, chosen)):
         typer.echo(line)
     out.mkdir(parents=True, exist_ok=True)
     write_steps_csv(found, rows, chosen, out / "steps.csv")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
+from sfumato.restoration.hint import check_schedule, schedule_map
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.tiles import tiled
 from sfumato.sampling import sample
@@ -33,6 +34,8 @@ class Restored(NamedTuple):
     """
     std: NDArray[np.float32] | None
     """Their standard deviation: the uncertainty of every pixel. None from a regression, which does not know it."""
+    hint: NDArray[np.float32] | None = None
+    """In its place, if it was asked for: the schedule's map, higher where more uncertain, in no unit."""
 
 
 def restore(
@@ -45,6 +48,7 @@ def restore(
     image: int = 0,
     tile: int | None = None,
     on_target_grid: bool = False,
+    uncertainty: Literal["samples", "schedule"] = "samples",
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """Draw samples of the posterior of one image and summarise them; a regression runs once and gives its one image.
@@ -55,12 +59,14 @@ def restore(
         array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
             channel, (*spatial). A model of finer targets enlarges it first, as its training inputs were.
         model: From :func:`sfumato.load`.
-        num_samples: How many draws; at least 2.
+        num_samples: How many draws; at least 2, or 1 if the uncertainty is not taken from them.
         num_steps: Network calls per draw; the recipe's if not given.
         seed: The same seed gives the same draws.
         image: Number of this image among those that are restored with one seed.
         on_target_grid: Whether the image was enlarged already, so that it must not be again.
         tile: Side of a tile in pixels; chosen by the image's size if not given.
+        uncertainty: ``samples`` for their standard deviation. ``schedule`` for a relative hint from one pass of the
+            rate network, ``hint`` in the result; docs/one_pass_uncertainty.md says how little or much it is worth.
         progress: Called with the number of draws that were just made.
 
     Raises:
@@ -73,7 +79,7 @@ def restore(
         True
     """
     condition, has_channels = normalised(array, model, on_target_grid=on_target_grid)
-    mean, std = restore_condition(
+    restored = restore_condition(
         condition,
         model,
         num_samples=num_samples,
@@ -81,11 +87,13 @@ def restore(
         seed=seed,
         image=image,
         tile=tile,
+        uncertainty=uncertainty,
         progress=progress,
     )
-    if has_channels or len(mean) > 1:
-        return Restored(mean, std)
-    return Restored(mean[0], None if std is None else std[0])
+    if has_channels or len(restored.mean) > 1:
+        return restored
+    std, hint = (None if image is None else image[0] for image in restored[1:])
+    return Restored(restored.mean[0], std, hint)
 
 
 def restore_condition(
@@ -97,17 +105,20 @@ def restore_condition(
     seed: int = 0,
     image: int = 0,
     tile: int | None = None,
+    uncertainty: Literal["samples", "schedule"] = "samples",
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """The same for an image as the networks take it, shape (1, K, *spatial); what is restored is (C, *spatial)."""
     spatial, target = condition.shape[2:], model.info.target
+    if uncertainty == "schedule":
+        check_schedule(model)
     layout = choose_layout(model, spatial, num_samples, chunk=_whole(model, spatial), halo=0, tile=tile)
     if isinstance(model.model, Regression):
         estimate = regress(condition, model, tile=layout.tile)
         if progress is not None:
             progress(num_samples)
         return Restored(target.invert(estimate, axis=0).numpy(), None)
-    if num_samples < 2:
+    if num_samples < 2 and uncertainty == "samples":
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
     blocks = draw_blocks(
         condition,
@@ -120,7 +131,10 @@ def restore_condition(
         progress=progress,
     )
     posterior = Posterior.of(blocks, num_samples)
-    return Restored(target.invert(posterior.mean, axis=0).numpy(), target.invert_spread(posterior.std, axis=0).numpy())
+    mean = target.invert(posterior.mean, axis=0).numpy()
+    if uncertainty == "schedule":
+        return Restored(mean, None, schedule_map(condition, model, tile=layout.tile).numpy())
+    return Restored(mean, target.invert_spread(posterior.std, axis=0).numpy())
 
 
 def draw_blocks(

@@ -7,6 +7,7 @@ there, and are then copied into the file. The folder ``<output>.journal`` holds 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -16,6 +17,7 @@ from sfumato.data.ome_zarr_writer import Version
 from sfumato.data.pyramid import plan_levels
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel, load
+from sfumato.restoration.hint import check_schedule
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.measured import Measured
@@ -39,6 +41,7 @@ class Settings:
         first_image: Number of the first frame among all images that are restored with one seed.
         quantiles: Levels between 0 and 1 whose images are written too.
         keep_samples: Write every draw.
+        uncertainty: ``samples`` for their standard deviation, or ``schedule`` for a relative hint in one pass.
         axes: Of the source, where it does not say.
         on_target_grid: Whether the source was enlarged to the grid of the targets already.
         ome_zarr: Version of OME-Zarr that is written.
@@ -55,6 +58,7 @@ class Settings:
     first_image: int = 0
     quantiles: tuple[float, ...] = ()
     keep_samples: bool = False
+    uncertainty: Literal["samples", "schedule"] = "samples"
     axes: str | None = None
     on_target_grid: bool = False
     ome_zarr: Version = "0.5"
@@ -186,7 +190,9 @@ def _check(model: LoadedModel, measured: Measured, settings: Settings) -> None:
             f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
             f"{channels}; choose channels, or state the axes"
         )
-    if settings.num_samples < 2 and not isinstance(model.model, Regression):
+    if settings.uncertainty == "schedule":
+        check_schedule(model)
+    elif settings.num_samples < 2 and not isinstance(model.model, Regression):
         raise ImageError(f"{settings.num_samples} samples were asked for; a standard deviation needs at least 2")
     if not all(0 < level < 1 for level in settings.quantiles):
         raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
@@ -210,16 +216,21 @@ def _names(model: LoadedModel, settings: Settings) -> list[tuple[Output, str]]:
     quantiles = [(Output("quantile", "", level=q), f"q{100 * q:04.1f}".replace(".0", "")) for q in settings.quantiles]
     number = settings.num_samples if settings.keep_samples else 0
     samples = [(Output("sample", "", number=i), f"sample{i:03}") for i in range(number)]
-    return [(Output("mean", ""), ""), (Output("std", ""), "std"), *quantiles, *samples]
+    return [(Output("mean", ""), ""), _uncertainty(settings), *quantiles, *samples]
+
+
+def _uncertainty(settings: Settings) -> tuple[Output, str]:
+    name = "std" if settings.uncertainty == "samples" else "schedule"
+    return Output(name, ""), name
 
 
 def _beside(place: str, name: str) -> str:
-    """`cells.ome.tif` to `cells_std.ome.tif`; a PNG could not hold a standard deviation, so it becomes a TIFF."""
+    """`cells.ome.tif` to `cells_std.ome.tif`; a PNG could not hold an uncertainty, so it becomes a TIFF."""
     if not name:
         return place
     folder, slash, last = place.rstrip("/").rpartition("/")
     stem, dot, suffixes = last.partition(".")
-    if suffixes.lower().endswith("png") and name == "std":
+    if suffixes.lower().endswith("png") and name in ("std", "schedule"):
         suffixes = "tif"
     return f"{folder}{slash}{stem}_{name}{dot}{suffixes}"
 

@@ -19,6 +19,7 @@ from sfumato.restoration.journal import Journal, JournalInUseError, Writer
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.task import Outcome, checksum_of
+from sfumato.uncertainty import SCHEDULE_NOTE
 
 __all__ = ["Progress", "restore_file", "run_restoration", "verify"]
 
@@ -213,7 +214,7 @@ def _provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     if isinstance(restoration.model.model, Regression):
         return {**notes, "content": "regression"}
     notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
-    details = {"quantile": f"quantile {output.level:g}", "sample": f"sample {output.number}"}
+    details = {"schedule": SCHEDULE_NOTE, "quantile": f"quantile {output.level:g}", "sample": f"sample {output.number}"}
     return {**notes, "content": details.get(output.content, {"std": "standard deviation"}.get(output.content, "mean"))}
 
 
