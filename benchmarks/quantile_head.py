@@ -19,7 +19,6 @@ __all__ = ["QuantileHead", "pinball", "quantile_head"]
 
 LEVELS = (0.05, 0.95)
 _BASE, _SCALES, _BATCH, _RATE = 8, 4, 8, 2e-3
-STEPS = 1500
 
 
 class QuantileHead(nn.Module):
@@ -43,7 +42,7 @@ def pinball(quantiles: Tensor, target: Tensor) -> Tensor:
     return torch.maximum(levels * error, (levels - 1) * error).mean()
 
 
-def quantile_head(recipe: Recipe, file: Path, *, steps: int = STEPS) -> QuantileHead:
+def quantile_head(recipe: Recipe, file: Path, *, steps: int) -> QuantileHead:
     """Train one on the training pairs of a recipe, normalised as they are there, or read the one that is kept."""
     data = prepare(recipe)
     with torch.random.fork_rng():

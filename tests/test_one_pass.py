@@ -47,10 +47,8 @@ def test_a_run_is_measured_and_kept_beside_others(tmp_path: Path, monkeypatch: p
     model = train(recipe(folders, train_steps=4), tmp_path / "run", quiet=True).model_file
     places = {"inputs": folders[0], "targets": folders[1], "folder": None}
     monkeypatch.setattr(one_pass, "RESULTS", tmp_path / "results" / "figures.csv")
-    monkeypatch.setattr("quantile_head.STEPS", 3)
-    quantile_head(recipe(folders, train_steps=4), tmp_path / "head_tiny.safetensors", steps=3)
     for name in ("first", "second"):
-        one_pass.keep(one_pass.measured(name, model, tmp_path, places, most=2, head="tiny"))
+        one_pass.keep(one_pass.measured(name, model, tmp_path, places, most=2, head="tiny", head_steps=3))
     with (tmp_path / "results" / "figures.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 2 * 2 * (4 + 5)
