@@ -6,12 +6,13 @@
     python benchmarks/one_pass_uncertainty.py --check     # do the docs say what is stored?
 
 The first two take some ten minutes each on one core, for the draws and for the rival's training, which is kept.
-Of every test image (its middle, 96 pixels a side) 16 draws of 8 steps are made. Spearman's rank correlation over its pixels is
-taken of each hint with the standard deviation of the draws, and with the absolute error of their mean; means over
-images have 95% bootstrap intervals over images. The hints: the integral of beta; local intensity and gradient
+
+Of every test image (its middle, 96 pixels a side) 16 draws of 8 steps are made. Spearman's rank correlation over its
+pixels is taken of each hint with the standard deviation of the draws, and with the absolute error of their mean; means
+over images have 95% bootstrap intervals over images. The hints: the integral of beta; local intensity and gradient
 magnitude of what was measured (Gaussian, 1.5 pixels, over all channels); the width of the 5% to 95% interval of a
-quantile regression (a U-Net of 8 filters at 4 scales, trained on the run's own pairs, 8 patches a step). The
-standard deviation of the draws itself, against the error, is what a hint could at best hope for.
+quantile regression (a U-Net of 8 filters at 4 scales, trained on the run's own pairs, 8 patches a step). The standard
+deviation of the draws itself, against the error, is what a hint could at best hope for.
 """
 
 import argparse
