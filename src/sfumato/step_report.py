@@ -140,7 +140,9 @@ def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendatio
         panel.set(xlabel="steps (network calls per draw)", ylabel=label)
         panel.spines[["top", "right"]].set_visible(False)
     panels[2].axhline(found.expected, color="0.4", linestyle="--", linewidth=1, label="exact draws")
-    handles, names = panels[2].get_legend_handles_labels()
+    entries = dict(zip(*reversed(panels[2].get_legend_handles_labels()), strict=True))
+    names = [*families, "exact draws", "recommended"]
+    handles = [entries[name] for name in names]
     figure.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=9)
     return figure
 

@@ -35,7 +35,7 @@ class Restored(NamedTuple):
     std: NDArray[np.float32] | None
     """Their standard deviation: the uncertainty of every pixel. None from a regression, which does not know it."""
     hint: NDArray[np.float32] | None = None
-    """In its place, if it was asked for: the schedule's map, higher where more uncertain, in no unit."""
+    """In its place, if it was asked for: the schedule's map, a relative hint in no unit and of no certain sign."""
 
 
 def restore(
