@@ -18,6 +18,7 @@ from pair_folders import make_pairs
 from sfumato import load
 from sfumato.calibration.ranks import central_interval
 from sfumato.cli import app
+from sfumato.data.io import open_image, write_image
 from sfumato.errors import RecipeError
 from sfumato.inspection import crops
 from sfumato.noise import NoiseField
@@ -175,6 +176,31 @@ def test_a_coverage_that_is_right_by_accident_does_not_count() -> None:
     assert "over-confident, and more steps will not mend it" in "\n".join(
         explain(accident, summarise(accident), chosen)
     )
+
+
+def test_the_largest_number_of_steps_may_be_too_small() -> None:
+    rising = made([[2.0, 2.1], [1.0, 1.0]], [[0.3, 0.3], [0.6, 0.6]], [2, 4])
+    text = "\n".join(explain(rising, summarise(rising), recommend(rising)))
+    assert "4 is the largest number of steps that was tried" in text
+    assert "over-confident" in text
+    assert "will not mend" not in text
+
+
+def test_truths_are_brought_to_the_scale_of_models_that_were_trained_so(tmp_path: Path) -> None:
+    """Truths stretched a hundredfold: an error in their scale would be some fifty times as large."""
+    folders = make_pairs(tmp_path)
+    for path in list(Path(folders[1]).iterdir()):
+        stretched = 100 * open_image(path).read({})
+        path.unlink()
+        write_image(path, stretched, axes="YX")
+    settings = {"train_steps": 2, "data_match_intensity": True}
+    model = train(recipe(folders, **settings), tmp_path / "run", quiet=True).model_file
+    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--samples", "4"]
+    command += ["--solver", "2m", "--most", "2", "--steps", "1,2", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    with (tmp_path / "out" / "steps.csv").open(newline="", encoding="utf-8") as file:
+        assert all(float(row["rmse"]) < 3 for row in csv.DictReader(file))
 
 
 def test_nothing_to_compare_is_refused() -> None:

@@ -59,13 +59,16 @@ def explain(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) 
             lines.append(f"  not {cheaper}: {refused.why}")
     if number == 1:
         lines.append("with one image there are no intervals; differences were taken as they are: give more images")
+    is_last = setting.num_steps == max(other.num_steps for other in found.settings)
+    if is_last and any(other.num_steps < setting.num_steps for other in found.settings):
+        lines.append(f"{setting.num_steps} is the largest number of steps that was tried: try larger ones too")
     value, low, high = rows[chosen.chosen].coverage
     if number > 1 and (high < found.expected - _FAR or low > found.expected + _FAR):
         word = "over" if value < found.expected else "under"
         lines.append(
             f"the recommended setting covers {value:.3f} [{low:.3f}, {high:.3f}] where exact draws would cover "
-            f"{found.expected:.3f}: no setting tried here is much better, so the model itself is {word}-confident, and "
-            "more steps will not mend it"
+            f"{found.expected:.3f}: no setting tried here is much better, so the model itself is {word}-confident"
+            + ("" if is_last else ", and more steps will not mend it")
         )
     return lines
 

@@ -116,7 +116,10 @@ def _compare(
     from sfumato.step_choice import recommend, summarise
     from sfumato.step_report import draw_steps, explain, table, write_steps_csv
 
-    pairs = open_test_set(tested_recipe(None, given, [loaded]))
+    test = tested_recipe(None, given, [loaded])
+    # Truths in the scale that the model gives: draws are measured as they are, without a fit to the truth.
+    matched = {"match_intensity": loaded.info.recipe.data.match_intensity}
+    pairs = open_test_set(test.model_copy(update={"data": test.data.model_copy(update=matched)}))
     with Bar("comparing steps", 0) as bar:
         found = compare_steps(
             loaded,
