@@ -43,6 +43,8 @@ RESULTS = Path(__file__).parent / "results" / "one_pass_uncertainty.csv"
 DOCUMENT, FIGURE = DOCS / "one_pass_uncertainty.md", DOCS / "figures" / "one_pass_uncertainty.png"
 SAMPLES, STEPS, CROP, MOST, WIDTH = 16, 8, 96, 15, 1.5
 SCHEDULE, STD, ERROR = "schedule", "std of draws", "error"
+LOW, HIGH = "lowest rate", "highest rate"
+"""The 1% and 99% quantiles of the integral of beta over the pixels of an image."""
 HINTS = (SCHEDULE, "intensity", "gradient", "quantile head")
 NAMES = {
     SCHEDULE: "integral of beta",
@@ -91,6 +93,8 @@ def measured(
                 rows.append(
                     {"run": name, "image": str(number), "against": against, "hint": hint, "value": f"{value:.4f}"}
                 )
+        for end, value in zip((LOW, HIGH), np.quantile(rate, [0.01, 0.99]), strict=True):
+            rows.append({"run": name, "image": str(number), "against": end, "hint": SCHEDULE, "value": f"{value:.7g}"})
         if number == len(pairs) // 2:
             (work / "maps").mkdir(parents=True, exist_ok=True)
             seen = condition[0, -1].double().numpy()
@@ -151,6 +155,8 @@ def table() -> list[str]:
     heads = [NAMES[hint] for hint in (*HINTS, STD)]
     lines = [f"| run | images | rank correlation with | {' | '.join(heads)} |", "|---" * (3 + len(heads)) + "|"]
     for (run, against), by_hint in stored().items():
+        if against in (LOW, HIGH):
+            continue
         means = {hint: estimate(values) for hint, values in by_hint.items()}
         best = max(HINTS, key=lambda hint: means[hint].value)
         cells = []
@@ -162,6 +168,16 @@ def table() -> list[str]:
             cells.append(text)
         what = STD if against == STD else "error of their mean"
         lines.append(f"| {run} | {len(by_hint[SCHEDULE])} | {what} | {' | '.join(cells)} |")
+    return lines
+
+
+def rate_table() -> list[str]:
+    """How much the integral of beta varies at all: its lowest and highest value in the images."""
+    lines = ["| run | 1% of pixels below | 1% of pixels above | spread within an image, median |", "|---|---|---|---|"]
+    found = stored()
+    for run in dict.fromkeys(run for run, _ in found):
+        low, high = (np.array(found[run, end][SCHEDULE]) for end in (LOW, HIGH))
+        lines.append(f"| {run} | {low.min():.4f} | {high.max():.4f} | {np.median(high - low):.2g} |")
     return lines
 
 
@@ -180,14 +196,16 @@ def draw(work: Path) -> None:
         shown = (
             ("what was measured", maps["seen"], "gray", np.quantile(maps["seen"], [0.002, 0.998]), "normalised"),
             (r"integral of $\beta$", maps[SCHEDULE], "viridis", np.quantile(maps[SCHEDULE], [0.005, 0.995]), "no unit"),
-            (f"std of {SAMPLES} draws, $\\rho$ = {correlations[STD]:.2f}", maps[STD], "magma", (0, top), unit),
-            (f"error of their mean, $\\rho$ = {correlations[ERROR]:.2f}", maps[ERROR], "magma", (0, top), unit),
+            (f"std of {SAMPLES} draws\n$\\rho$ = {correlations[STD]:.2f}", maps[STD], "magma", (0, top), unit),
+            (f"error of their mean\n$\\rho$ = {correlations[ERROR]:.2f}", maps[ERROR], "magma", (0, top), unit),
         )
         for place, (title, image, colours, (low, high), label) in zip(row, shown, strict=True):
             picture = place.imshow(image, cmap=colours, vmin=low, vmax=high)
             place.set_title(title, fontsize=10)
             place.set(xticks=[], yticks=[])
-            figure.colorbar(picture, ax=place, label=label, shrink=0.9)
+            bar = figure.colorbar(picture, ax=place, label=label, shrink=0.9)
+            if colours == "viridis":  # all digits, for values that hardly differ
+                bar.set_ticks([low, high], labels=[f"{end:.7g}" for end in (low, high)])
         row[0].set_ylabel(run, fontsize=11)
     figure.savefig(FIGURE, dpi=80)
 
@@ -223,14 +241,19 @@ def main() -> None:
     if not RESULTS.exists():
         sys.exit("no figures are stored yet: use --measure first")
     if arguments.write:
-        write_table(DOCUMENT, table())
+        write_table(DOCUMENT, [*table(), "", *rate_table()])
         draw(arguments.work)
     bars = Bars()
     for (run, against), by_hint in stored().items():
         for hint, values in by_hint.items():
+            if against in (LOW, HIGH):
+                bars.report(f"{run}: {against}, mean over images", estimate(values).value)
+                continue
             bars.report(f"{run}: rank correlation of {NAMES[hint]} with {against}", estimate(values).value)
     said = set(DOCUMENT.read_text(encoding="utf-8").splitlines())
-    bars.report("lines of the table that the docs do not have", sum(line not in said for line in table()), high=0)
+    bars.report(
+        "lines of the table that the docs do not have", sum(line not in said for line in table() + rate_table()), high=0
+    )
     bars.finish(check=arguments.check)
 
 

@@ -51,8 +51,10 @@ def test_a_run_is_measured_and_kept_beside_others(tmp_path: Path, monkeypatch: p
         one_pass.keep(one_pass.measured(name, model, tmp_path, places, most=2, head="tiny", head_steps=3))
     with (tmp_path / "results" / "figures.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * 2 * (4 + 5)
-    assert all(-1 <= float(row["value"]) <= 1 for row in rows)
+    rates = [float(row["value"]) for row in rows if row["against"] in (one_pass.LOW, one_pass.HIGH)]
+    assert all(6 <= rate <= 30 for rate in rates)
+    assert (len(rows), len(rates)) == (2 * 2 * (4 + 5 + 2), 2 * 2 * 2)
+    assert all(-1 <= float(row["value"]) <= 1 for row in rows if row["against"] in (one_pass.STD, one_pass.ERROR))
     maps = np.load(tmp_path / "maps" / "first.npz")
     error = [float(row["value"]) for row in rows if (row["run"], row["hint"], row["against"], row["image"])
              == ("first", one_pass.STD, one_pass.ERROR, "1")]  # fmt: skip
@@ -71,11 +73,12 @@ def test_looks_of_a_ramp() -> None:
 def test_what_is_said_of_the_hint_is_what_is_stored() -> None:
     """The docs' table line by line, and the ranges in the note that goes with every map."""
     text = one_pass.DOCUMENT.read_text(encoding="utf-8").splitlines()
-    for line in one_pass.table():
+    for line in one_pass.table() + one_pass.rate_table():
         assert line in text
     said = [float(number) for number in re.findall(r"-?\d\.\d\d", SCHEDULE_NOTE)]
     means: dict[str, list[float]] = {one_pass.STD: [], one_pass.ERROR: []}
     for (_, against), values in one_pass.stored().items():
-        means[against].append(float(np.mean(values[one_pass.SCHEDULE])))
+        if against in means:
+            means[against].append(float(np.mean(values[one_pass.SCHEDULE])))
     expected = [end(means[against]) for against in (one_pass.STD, one_pass.ERROR) for end in (min, max)]
     assert said == pytest.approx(expected, abs=0.0051)
