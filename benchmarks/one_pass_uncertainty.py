@@ -173,7 +173,10 @@ def table() -> list[str]:
 
 def rate_table() -> list[str]:
     """How much the integral of beta varies at all: its lowest and highest value in the images."""
-    lines = ["| run | 1% of pixels below | 1% of pixels above | spread within an image, median |", "|---|---|---|---|"]
+    lines = [
+        "| run | 1% quantile, lowest image | 99% quantile, highest image | their distance in an image, median |",
+        "|---|---|---|---|",
+    ]
     found = stored()
     for run in dict.fromkeys(run for run, _ in found):
         low, high = (np.array(found[run, end][SCHEDULE]) for end in (LOW, HIGH))
@@ -213,7 +216,7 @@ def draw(work: Path) -> None:
 def _unit(run: str) -> str:
     if run.startswith("phase"):
         return "rad"
-    return "grey levels" if run.startswith("W2S") else "of the image's range / 2"
+    return "grey levels" if run.startswith("W2S") else "half ranges of the image"
 
 
 def _stem(name: str) -> str:
