@@ -264,3 +264,16 @@ def test_crops_have_the_range_of_the_whole(tmp_path: Path) -> None:
         torch.testing.assert_close(small, large[:, :, 4:20, 8:24])
         torch.testing.assert_close(small_truth, large_truth[:, 4:20, 8:24])
         assert small_truth.shape == (1, 16, 16)
+
+
+def test_the_documented_example_is_the_stored_one() -> None:
+    root = Path(__file__).parents[1]
+    text = (root / "docs" / "calibration_vs_steps.md").read_text(encoding="utf-8")
+    with (root / "benchmarks" / "results" / "steps_w2s.csv").open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            name = f"{row['solver']}, eta {float(row['eta']):g}, {row['steps']} steps"
+            name = f"**{name}**" if row["recommended"] == "True" else name
+            line = next(line for line in text.splitlines() if line.startswith(f"| {name} |"))
+            assert f"| {float(row['coverage']):.3f} [" in line
+            assert f"| {float(row['crps']):.4g} [" in line
+            assert f"| {float(row['rmse']):.4g} [" in line
