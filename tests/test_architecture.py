@@ -26,6 +26,7 @@ LAYERS: dict[str, int] = {
     "metrics": 0,
     "resolution": 0,
     "significance": 0,
+    "uncertainty": 0,
     "calibration": 0,
     # 1, method
     "losses": 1,
@@ -33,6 +34,7 @@ LAYERS: dict[str, int] = {
     "model": 1,
     "sampling": 1,
     "baselines": 1,
+    "step_choice": 1,
     # 2, data
     "data": 2,
     "problems": 2,
@@ -63,6 +65,7 @@ LAYERS: dict[str, int] = {
     "calibrate": 3,
     "calibration_figures": 3,
     "diagram": 3,
+    "step_report": 3,
     "inspection": 3,
     "clinical": 3,
     "doctor": 3,
@@ -88,6 +91,7 @@ INSIDE_FUNCTIONS = {
     "figures": {"matplotlib"},
     "diagram": {"matplotlib"},
     "calibration_figures": {"matplotlib"},
+    "step_report": {"matplotlib"},
 }
 """Libraries of an extra, which a unit imports where it uses them and never at its top."""
 

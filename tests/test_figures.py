@@ -14,9 +14,9 @@ from pair_folders import make_pairs
 from sfumato.baselines import DFCAN
 from sfumato.cli import app
 from sfumato.diagram import draw_network, trace
-from sfumato.figures import draw_gamma, draw_schedule, integral_of_beta, otsu, rank_correlation, zones
+from sfumato.figures import draw_gamma, draw_schedule, otsu, zones
 from sfumato.nn import SR3UNet, UNet
-from sfumato.schedule import CosineSchedule, LearnedSchedule, LinearSchedule, PaperSchedule, Schedule
+from sfumato.schedule import CosineSchedule, LearnedSchedule, Schedule
 from sfumato.train import train
 from test_train import recipe
 
@@ -51,25 +51,6 @@ def test_otsu_parts_two_clusters_and_maximises_the_variance_between_classes() ->
     step = np.ptp(image) / 256
     best = max(between(image.min() + step * place) for place in range(1, 256))
     assert between(found) == pytest.approx(best, rel=1e-3)
-
-
-def test_the_integral_of_beta() -> None:
-    """The rate itself where rho(1) = 1; for a linear schedule T times the mean of its ends."""
-    bound = ramp()
-    np.testing.assert_allclose(integral_of_beta(bound), bound.rate.numpy(), rtol=1e-4)
-    linear = integral_of_beta(LinearSchedule.named("qpi")(torch.zeros(1, 1, 4, 4)))
-    np.testing.assert_allclose(linear, 400 * (1e-4 + 0.02) / 2, rtol=1e-5)
-    paper = PaperSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2)))(torch.zeros(1, 1, 8, 8))
-    t = torch.linspace(0, 1, 20_001)
-    exact = torch.trapezoid(paper.warp(t).tau, t) * paper.rate
-    np.testing.assert_allclose(integral_of_beta(paper), exact.detach().numpy(), rtol=1e-4)
-
-
-def test_rank_correlation() -> None:
-    values = np.random.default_rng(0).random((8, 9))
-    assert rank_correlation(values, np.exp(values)) == pytest.approx(1)
-    assert rank_correlation(values, -values) == pytest.approx(-1)
-    assert np.isnan(rank_correlation(values, np.ones((8, 9))))
 
 
 def test_zones_are_where_variance_is_and_do_not_overlap() -> None:

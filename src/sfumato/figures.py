@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sfumato.plotting import matplotlib, new_figure
 from sfumato.schedule import Schedule
+from sfumato.uncertainty import rank_correlation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,9 +24,7 @@ __all__ = [
     "draw_mean_and_std",
     "draw_samples",
     "draw_schedule",
-    "integral_of_beta",
     "otsu",
-    "rank_correlation",
     "zones",
 ]
 
@@ -53,21 +52,6 @@ def otsu(image: Image) -> float:
     light = np.cumsum(counts * centres)
     gap = light[:-1] / below - (light[-1] - light[:-1]) / np.maximum(above, 1)
     return float(edges[1 + int(np.argmax(below * above * gap**2))])
-
-
-def integral_of_beta(schedule: Schedule) -> Image:
-    r""":math:`\int_0^1 \beta(t, x) dt`, shape of the rate, the map of [CVDM App. M]."""
-    middles = (torch.arange(1000) + 0.5) / 1000
-    weight = schedule.warp(middles.to(schedule.rate)).tau.mean()
-    return np.asarray((schedule.rate * weight).detach().cpu().numpy())
-
-
-def rank_correlation(first: Image, second: Image) -> float:
-    """Spearman's correlation of two images' pixels; NaN if one is flat."""
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return float("nan")
-    ranks = [np.argsort(np.argsort(image.ravel(), kind="stable"), kind="stable") for image in (first, second)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def zones(variance: Image, *, number: int = 2, side: int | None = None) -> list[tuple[int, int, int]]:

@@ -1,26 +1,31 @@
 """A look into one model: its networks, and its schedule and samples on one image, as the paper's figures."""
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from sfumato.baselines import Regression
 from sfumato.data.enlarged import EnlargedFrames
-from sfumato.data.frames import FilePairs, FrameReader
+from sfumato.data.frames import FilePairs, FrameReader, PairSource
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
+from sfumato.data.scaling import image_range, scale_to
 from sfumato.diagram import draw_network
 from sfumato.errors import ImageError
-from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule, integral_of_beta
+from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.restoration.array import draw_blocks, enlargement, normalised
-from sfumato.restoration.layout import choose_layout
+from sfumato.restoration.layout import choose_layout, stride
+from sfumato.step_choice import Comparison, Setting, compare
+from sfumato.uncertainty import integral_of_beta
 
-__all__ = ["describe", "draw_diagrams", "draw_posterior", "read_image"]
+__all__ = ["compare_steps", "crops", "describe", "draw_diagrams", "draw_posterior", "read_image"]
 
 Image = NDArray[np.generic]
 
@@ -98,12 +103,7 @@ def draw_posterior(
     Raises:
         ImageError: If the model is a regression, which has neither schedule nor samples.
     """
-    if isinstance(model.model, Regression):
-        raise ImageError(
-            "this model is a regression: it has no schedule and no samples to draw; inspect a diffusion model"
-        )
-    if num_samples < 2:
-        raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
+    _check_samples(model, num_samples)
     folder = _made(folder)
     condition, _ = normalised(measured, model, on_target_grid=True)
     batch = choose_layout(model, condition.shape[2:], num_samples).batch
@@ -115,7 +115,7 @@ def draw_posterior(
         schedule = model.model.schedule(condition)
     seen = np.asarray(measured[0], np.float32)
     truth = None if target is None else np.asarray(target[0], np.float32)
-    beta = np.broadcast_to(integral_of_beta(schedule)[0, 0], seen.shape)
+    beta = np.broadcast_to(integral_of_beta(schedule)[0, 0].cpu().numpy(), seen.shape)
     region, word = (draws.mean(0), f"mean of {num_samples} samples") if truth is None else (truth, "target")
     figures = {
         "schedule": draw_schedule(schedule, region, what=word),
@@ -126,6 +126,97 @@ def draw_posterior(
     for name, figure in figures.items():
         figure.savefig(folder / f"{name}.png")
     return [folder / f"{name}.png" for name in figures]
+
+
+def compare_steps(
+    model: LoadedModel,
+    source: PairSource,
+    settings: Sequence[Setting],
+    *,
+    num_samples: int = 16,
+    most: int = 8,
+    crop: int | None = None,
+    level: float = 0.9,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Draw test images with several settings of the sampler and measure the draws; all get the same noise.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        source: Pairs that the model was not trained on.
+        settings: What to compare.
+        num_samples: Draws of each image with each setting; at least 2.
+        most: Only so many images, spread evenly over the set.
+        crop: Only the middle of each, of so many pixels along each axis.
+        level: Nominal coverage.
+        seed: The same seed gives the same draws.
+        progress: Called with the number of sets of draws that were made and their total.
+
+    Raises:
+        ImageError: If the model is a regression, or the pairs do not fit it.
+    """
+    _check_samples(model, num_samples)
+    if source.ndim != model.info.recipe.model.ndim:
+        raise ImageError(
+            f"the test images have {source.ndim} spatial axes and the model takes {model.info.recipe.model.ndim}; "
+            "give images of the model's kind"
+        )
+    if source.target_channels != model.info.target_channels:
+        raise ImageError(
+            f"the truths have {source.target_channels} channels and the model gives {model.info.target_channels}; "
+            "give truths of its channels"
+        )
+    pairs = crops(model, source, most=most, crop=crop)
+
+    def draw(setting: Setting, image: int) -> Tensor:
+        chosen = {"solver": setting.solver, "eta": setting.eta, "steps": setting.num_steps}
+        recipe = model.info.recipe
+        recipe = recipe.model_copy(update={"sample": recipe.sample.model_copy(update=chosen)})
+        changed = dataclasses.replace(model, info=dataclasses.replace(model.info, recipe=recipe))
+        condition = pairs[image][0]
+        step, longest = stride(model.model), max(condition.shape[2:])
+        layout = choose_layout(changed, condition.shape[2:], num_samples, chunk=-(-longest // step) * step, halo=0)
+        noise = NoiseField(seed, image=image)
+        blocks = draw_blocks(
+            condition, changed, num_samples=num_samples, batch=layout.batch, noise=noise, tile=layout.tile
+        )
+        return model.info.target.invert(torch.cat(list(blocks)), axis=1)
+
+    return compare(draw, lambda image: pairs[image][1], settings, num_images=len(pairs), level=level, progress=progress)
+
+
+def crops(model: LoadedModel, source: PairSource, *, most: int, crop: int | None = None) -> list[tuple[Tensor, Tensor]]:
+    """Conditions (1, K, *spatial) as the networks take them, and truths (C, *spatial) in the units that come out.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        source: The pairs.
+        most: Only so many, spread evenly over the set.
+        crop: Only the middle of each; ranges of images that are scaled by themselves are those of the whole.
+    """
+    data = model.info.recipe.data
+    number, pairs = min(most, len(source)), []
+    for index in np.linspace(0, len(source) - 1, number).astype(int).tolist():
+        seen, truth = source.read(index, [0] * source.ndim, source.spatial(index))
+        sizes = [min(side, crop or side) for side in seen.shape[1:]]
+        corners = [(side - size) // 2 for side, size in zip(seen.shape[1:], sizes, strict=True)]
+        middle = (slice(None), *(slice(c, c + s) for c, s in zip(corners, sizes, strict=True)))
+        low_high = None
+        if data.normalize == "image":
+            low_high, truth = image_range(seen, data.quantiles), scale_to(truth, image_range(truth, data.quantiles))
+        condition, _ = normalised(seen[middle], model, on_target_grid=True, low_high=low_high)
+        pairs.append((condition, torch.from_numpy(np.asarray(truth[middle], np.float32))))
+    return pairs
+
+
+def _check_samples(model: LoadedModel, num_samples: int) -> None:
+    if isinstance(model.model, Regression):
+        raise ImageError(
+            "this model is a regression: it has no schedule and no samples to draw; inspect a diffusion model"
+        )
+    if num_samples < 2:
+        raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
 
 
 def _made(folder: str | Path) -> Path:

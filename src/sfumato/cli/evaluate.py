@@ -1,17 +1,13 @@
 """`sfumato evaluate`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.cli.settings import places, recipe_of
+from sfumato.cli.settings import tested_recipe
 from sfumato.errors import RecipeError
-
-if TYPE_CHECKING:
-    from sfumato.model_file import LoadedModel
-    from sfumato.recipe import Recipe
 
 __all__ = ["evaluate"]
 
@@ -94,7 +90,7 @@ def evaluate(
             *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
         ]
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
-        test = _tested(recipe, given, [model for _, model in opened])
+        test = tested_recipe(recipe, given, [model for _, model in opened])
         with Bar("evaluating", 0) as bar:
             found = evaluation.evaluate(
                 methods,
@@ -111,25 +107,6 @@ def evaluate(
         write_csv(found, out / "scores.csv")  # of every image, whatever the unit
         typer.echo(markdown(units, rows))
         typer.echo(f"evaluated: {page}", err=True)
-
-
-def _tested(path: Path | None, given: dict[str, str | None], models: "list[LoadedModel]") -> "Recipe":
-    """The recipe whose test pairs are meant: of a file, of the first model, or one of pairs in the places given."""
-    told = [model.info.recipe.data for model in models]
-    if path is not None:
-        return recipe_of(path, places(given))
-    if given["folder"] or not any(given.values()):
-        if not models:
-            raise RecipeError(
-                "nothing says where the test images are; give inputs and targets, a manifest, a store, a recipe with "
-                "its folder, or a model whose recipe says it"
-            )
-        moved = given if given["folder"] else {}
-        return models[0].info.recipe.model_copy(update={"data": told[0].model_copy(update=moved)})
-    upsample = not told or any(data.upsample for data in told)
-    chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}"])
-    axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}
-    return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)})
 
 
 def _numbers(text: str) -> tuple[float, ...]:

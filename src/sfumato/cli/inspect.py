@@ -1,13 +1,21 @@
 """`sfumato inspect`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.settings import tested_recipe
+from sfumato.errors import RecipeError
+
+if TYPE_CHECKING:
+    from sfumato.model_file import LoadedModel
+    from sfumato.step_choice import Setting
 
 __all__ = ["inspect"]
+
+_SOLVERS = ("2m", "2m:1", "first_order", "first_order:1")
 
 
 def inspect(
@@ -18,22 +26,147 @@ def inspect(
     target: Annotated[Path | None, typer.Option(help="Its truth, if known.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("inspection"),
     samples: Annotated[int, typer.Option(help="Draws; the paper has 20.")] = 20,
-    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(
+            help="Network calls per draw, the recipe's by default; several, such as 4,8,16,32, are compared on test "
+            "pairs and one is recommended.",
+        ),
+    ] = None,
+    solvers: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--solver",
+            help=f"To compare: 2m, first_order (each with :ETA, such as 2m:1) or algorithm2; may be repeated; by "
+            f"default {', '.join(_SOLVERS)}.",
+        ),
+    ] = None,
+    inputs: Annotated[str | None, typer.Option(help="To compare steps: folder of what was measured.")] = None,
+    targets: Annotated[str | None, typer.Option(help="Folder of the truth, with the same names.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV whose `test` pairs are taken.")] = None,
+    store: Annotated[str | None, typer.Option(help="In their place, the `test` split of a packed store.")] = None,
+    folder: Annotated[str | None, typer.Option(help="In their place, the data set of the model's problem.")] = None,
+    most: Annotated[int, typer.Option(help="Pairs to compare on, spread over the set.")] = 8,
+    crop: Annotated[int | None, typer.Option(help="Compare on the middle of each, so many pixels a side.")] = None,
+    level: Annotated[float, typer.Option(help="Nominal coverage.")] = 0.9,
+    crps_tolerance: Annotated[float, typer.Option(help="How much worse than the best CRPS is good enough.")] = 0.02,
+    coverage_tolerance: Annotated[float, typer.Option(help="How far from the best coverage is good enough.")] = 0.02,
     seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
-    """Look into a model: diagrams of its networks and, for an image, its schedule, samples and their spread."""
+    """Look into a model: its networks, schedule and samples for an image, or how many steps it needs.
+
+    With several numbers of --steps the draws of test pairs are measured for each: error, CRPS, coverage and time. Few
+    steps make a sampler over-confident, so the cheapest setting that is as calibrated as the best is recommended.
+    Without any word on where test pairs are, they are the test split of the model's own recipe.
+    """
     with plain_errors():
         from sfumato.inspection import describe, draw_diagrams, draw_posterior, read_image
         from sfumato.model_file import load
 
+        counts = _counts(steps)
+        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
+        if len(counts) < 2 and (solvers or crop or any(given.values())):
+            raise RecipeError(
+                f"--steps is {steps}, but options that compare steps were given; expected several numbers, such as "
+                "--steps 4,8,16,32"
+            )
+        if len(counts) > 1 and source is not None:
+            raise RecipeError(
+                f"--steps is {steps}, which compares them on test pairs, and an image was given too; give one number "
+                "of steps for the image, or leave it out"
+            )
         loaded = load(model, device=device)
         for line in describe(loaded):
             typer.echo(line)
+        if len(counts) > 1:
+            settings = [setting for name in solvers or _SOLVERS for setting in _settings(name, counts)]
+            tolerances = {"crps_tolerance": crps_tolerance, "coverage_tolerance": coverage_tolerance}
+            _compare(
+                loaded, settings, given, out, tolerances, samples=samples, most=most, crop=crop, level=level, seed=seed
+            )
+            return
         paths = draw_diagrams(loaded, out)
         if source is not None:
             measured, truth = read_image(loaded, source, target)
+            number = counts[0] if counts else None
             paths += draw_posterior(
-                loaded, measured, out, target=truth, num_samples=samples, num_steps=steps, seed=seed
+                loaded, measured, out, target=truth, num_samples=samples, num_steps=number, seed=seed
             )
         typer.echo(f"drawn: {', '.join(map(str, paths))}", err=True)
+
+
+def _compare(
+    loaded: "LoadedModel",
+    settings: "list[Setting]",
+    given: dict[str, str | None],
+    out: Path,
+    tolerances: dict[str, float],
+    *,
+    samples: int,
+    most: int,
+    crop: int | None,
+    level: float,
+    seed: int,
+) -> None:
+    """Measure, print and draw."""
+    from sfumato.inspection import compare_steps
+    from sfumato.preparation import open_test_set
+    from sfumato.progress import Bar
+    from sfumato.step_choice import recommend, summarise
+    from sfumato.step_report import draw_steps, explain, table, write_steps_csv
+
+    test = tested_recipe(None, given, [loaded])
+    # Truths in the scale that the model gives: draws are measured as they are, without a fit to the truth.
+    matched = {"match_intensity": loaded.info.recipe.data.match_intensity}
+    pairs = open_test_set(test.model_copy(update={"data": test.data.model_copy(update=matched)}))
+    with Bar("comparing steps", 0) as bar:
+        found = compare_steps(
+            loaded,
+            pairs,
+            settings,
+            num_samples=samples,
+            most=most,
+            crop=crop,
+            level=level,
+            seed=seed,
+            progress=lambda done, total: bar.show(done, "sets of draws", total=total),
+        )
+    rows, chosen = summarise(found, seed=seed), recommend(found, seed=seed, **tolerances)
+    for line in (*table(found, rows, chosen), "", *explain(found, rows, chosen)):
+        typer.echo(line)
+    out.mkdir(parents=True, exist_ok=True)
+    write_steps_csv(found, rows, chosen, out / "steps.csv")
+    draw_steps(found, rows, chosen).savefig(out / "steps.png")
+    typer.echo(f"drawn: {out / 'steps.png'}, figures: {out / 'steps.csv'}", err=True)
+
+
+def _counts(text: str | None) -> list[int]:
+    if text is None:
+        return []
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts) or len({*map(int, parts)}) < len(parts):
+        raise RecipeError(
+            f"--steps is {text!r}; expected a number of network calls, or several that differ, such as 4,8,16,32"
+        )
+    return sorted(map(int, parts))
+
+
+def _settings(text: str, counts: list[int]) -> "list[Setting]":
+    from typing import get_args
+
+    from sfumato.sampling import Solver
+    from sfumato.step_choice import Setting
+
+    name, _, eta = text.partition(":")
+    try:
+        amount = float(eta or 0)
+    except ValueError:
+        amount = -1.0
+    for solver in get_args(Solver):
+        if name == solver and 0 <= amount <= (0 if solver == "algorithm2" else 1):
+            return [Setting(solver, count, amount) for count in counts]
+    raise RecipeError(
+        f"--solver is {text!r}; expected 2m, first_order or algorithm2, the first two with an eta from 0 to 1 after a "
+        "colon if not 0, such as 2m:1"
+    )

@@ -29,6 +29,13 @@ def restore(
         list[float] | None, typer.Option("--quantile", help="Write this quantile too, such as 0.05; may be repeated.")
     ] = None,
     keep_samples: Annotated[bool, typer.Option(help="Write every draw too.")] = False,
+    uncertainty: Annotated[
+        Literal["samples", "schedule"],
+        typer.Option(
+            help="From samples, their standard deviation; from the schedule, a relative hint in one pass, with which "
+            "--samples 1 will do; what it is worth: docs/one_pass_uncertainty.md."
+        ),
+    ] = "samples",
     axes: Annotated[str | None, typer.Option(help="Axes of the input out of STCZYX, if it does not say.")] = None,
     format: Annotated[str | None, typer.Option(help="Of a folder's outputs, such as .tif; each input's own.")] = None,
     ome_zarr: Annotated[Literal["0.4", "0.5"], typer.Option(help="Version of OME-Zarr to write.")] = "0.5",
@@ -67,6 +74,7 @@ def restore(
             seed=seed,
             quantiles=tuple(quantiles or ()),
             keep_samples=keep_samples,
+            uncertainty=uncertainty,
             axes=axes,
             on_target_grid=on_target_grid,
             ome_zarr=ome_zarr,
@@ -76,6 +84,10 @@ def restore(
             batch=batch,
             threads=threads or (1 if workers else None),
         )
+        if uncertainty == "schedule":
+            from sfumato.uncertainty import SCHEDULE_NOTE
+
+            typer.echo(f"note: {SCHEDULE_NOTE}", err=True)
         if is_folder_of_images(source):
             alone = {
                 "--dry-run": dry_run,

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from sfumato.errors import RecipeError
 
 if TYPE_CHECKING:
+    from sfumato.model_file import LoadedModel
     from sfumato.recipe import Recipe
 
-__all__ = ["places", "recipe_of"]
+__all__ = ["places", "recipe_of", "tested_recipe"]
 
 
 def places(given: dict[str, str | None]) -> list[str]:
@@ -39,3 +40,22 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
             place = place.setdefault(section, {})
         place[field] = yaml.safe_load(value)
     return recipes.parse(yaml.safe_dump(values), source="the settings")
+
+
+def tested_recipe(path: Path | None, given: dict[str, str | None], models: "list[LoadedModel]") -> "Recipe":
+    """The recipe whose test pairs are meant: of a file, of the first model, or one of pairs in the places given."""
+    told = [model.info.recipe.data for model in models]
+    if path is not None:
+        return recipe_of(path, places(given))
+    if given["folder"] or not any(given.values()):
+        if not models:
+            raise RecipeError(
+                "nothing says where the test images are; give inputs and targets, a manifest, a store, a recipe with "
+                "its folder, or a model whose recipe says it"
+            )
+        moved = given if given["folder"] else {}
+        return models[0].info.recipe.model_copy(update={"data": told[0].model_copy(update=moved)})
+    upsample = not told or any(data.upsample for data in told)
+    chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}"])
+    axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}
+    return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)})

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
+from sfumato.restoration.hint import check_schedule, schedule_map
 from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.layout import Layout, choose_layout, stride
 from sfumato.restoration.tiles import tiled
@@ -50,6 +51,8 @@ class Restored(NamedTuple):
     """Lower end of the calibrated interval of every pixel; None if the model has no calibration for such samples."""
     high: NDArray[np.float32] | None = None
     """Upper end."""
+    hint: NDArray[np.float32] | None = None
+    """In their place, if it was asked for: the schedule's map, a relative hint in no unit and of no certain sign."""
     label: str = "not calibrated"
     """What the interval promises."""
 
@@ -64,6 +67,7 @@ def restore(
     image: int = 0,
     tile: int | None = None,
     on_target_grid: bool = False,
+    uncertainty: Literal["samples", "schedule"] = "samples",
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """Draw samples of the posterior of one image and summarise them; a regression runs once and gives its one image.
@@ -74,13 +78,16 @@ def restore(
         array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
             channel, (*spatial). A model of finer targets enlarges it first, as its training inputs were.
         model: From :func:`sfumato.load`.
-        num_samples: How many draws, at least 2; as many as the model was calibrated with if not given, or 16.
+        num_samples: How many draws, at least 2, or 1 if the uncertainty is not taken from them; as many as the model
+            was calibrated with if not given, or 16.
         num_steps: Network calls per draw; as in the model's calibration if not given, or the recipe's. A calibrated
             model gives intervals only for draws like those it was calibrated with.
         seed: The same seed gives the same draws.
         image: Number of this image among those that are restored with one seed.
         on_target_grid: Whether the image was enlarged already, so that it must not be again.
         tile: Side of a tile in pixels; chosen by the image's size if not given.
+        uncertainty: ``samples`` for their standard deviation. ``schedule`` for a relative hint from one pass of the
+            rate network, ``hint`` in the result; docs/one_pass_uncertainty.md says how little or much it is worth.
         progress: Called with the number of draws that were just made.
 
     Raises:
@@ -101,13 +108,13 @@ def restore(
         seed=seed,
         image=image,
         tile=tile,
+        uncertainty=uncertainty,
         progress=progress,
     )
     if has_channels or len(restored.mean) > 1:
         return restored
-    mean, std, low, high = (None if image is None else image[0] for image in restored[:4])
-    assert mean is not None
-    return Restored(mean, std, low, high, restored.label)
+    std, low, high, hint = (None if image is None else image[0] for image in restored[1:5])
+    return Restored(restored.mean[0], std, low, high, hint, restored.label)
 
 
 def restore_condition(
@@ -119,10 +126,13 @@ def restore_condition(
     seed: int = 0,
     image: int = 0,
     tile: int | None = None,
+    uncertainty: Literal["samples", "schedule"] = "samples",
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """The same for an image as the networks take it, shape (1, K, *spatial); what is restored is (C, *spatial)."""
     spatial, target = condition.shape[2:], model.info.target
+    if uncertainty == "schedule":
+        check_schedule(model)
     sampled = sampled_by(model, num_samples, num_steps)
     layout = choose_whole(model, spatial, sampled.num_samples, tile=tile)
     if isinstance(model.model, Regression):
@@ -130,7 +140,7 @@ def restore_condition(
         if progress is not None:
             progress(sampled.num_samples)
         return Restored(target.invert(estimate, axis=0).numpy(), None)
-    if sampled.num_samples < 2:
+    if sampled.num_samples < 2 and uncertainty == "samples":
         raise ImageError(f"num_samples is {sampled.num_samples}; a standard deviation needs at least 2; give more")
     blocks = draw_blocks(
         condition,
@@ -143,12 +153,15 @@ def restore_condition(
         progress=progress,
     )
     posterior = Posterior.of(blocks, sampled.num_samples)
-    mean, std, found = posterior.mean, posterior.std, correction_for(model, sampled)
-    restored = Restored(target.invert(mean, axis=0).numpy(), target.invert_spread(std, axis=0).numpy())
+    mean = target.invert(posterior.mean, axis=0).numpy()
+    if uncertainty == "schedule":
+        return Restored(mean, None, hint=schedule_map(condition, model, tile=layout.tile).numpy())
+    found = correction_for(model, sampled)
     if found is None:
-        return restored
-    low, high = (target.invert(end, axis=0).numpy() for end in found.interval(mean, std))
-    return Restored(restored.mean, target.invert_spread(found.spread(std), axis=0).numpy(), low, high, found.label)
+        return Restored(mean, target.invert_spread(posterior.std, axis=0).numpy())
+    std = target.invert_spread(found.spread(posterior.std), axis=0).numpy()
+    low, high = (target.invert(end, axis=0).numpy() for end in found.interval(posterior.mean, posterior.std))
+    return Restored(mean, std, low, high, label=found.label)
 
 
 def draw_blocks(

@@ -21,7 +21,7 @@ class Output(NamedTuple):
     """One image that a job writes."""
 
     content: str
-    """``mean``, ``std``, ``low``, ``high`` (ends of calibrated intervals), ``quantile`` or ``sample``."""
+    """``mean``, ``std``, ``low``, ``high`` (ends of calibrated intervals), ``schedule``, ``quantile`` or ``sample``."""
     place: str
     level: float = 0.0
     """Of a quantile."""

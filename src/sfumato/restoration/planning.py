@@ -7,6 +7,7 @@ there, and are then copied into the file. The folder ``<output>.journal`` holds 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -17,6 +18,7 @@ from sfumato.data.ome_zarr_writer import Version
 from sfumato.data.pyramid import plan_levels
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel, load
+from sfumato.restoration.hint import check_schedule
 from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.layout import choose_layout
@@ -41,6 +43,7 @@ class Settings:
         first_image: Number of the first frame among all images that are restored with one seed.
         quantiles: Levels between 0 and 1 whose images are written too.
         keep_samples: Write every draw.
+        uncertainty: ``samples`` for their standard deviation, or ``schedule`` for a relative hint in one pass.
         axes: Of the source, where it does not say.
         on_target_grid: Whether the source was enlarged to the grid of the targets already.
         ome_zarr: Version of OME-Zarr that is written.
@@ -57,6 +60,7 @@ class Settings:
     first_image: int = 0
     quantiles: tuple[float, ...] = ()
     keep_samples: bool = False
+    uncertainty: Literal["samples", "schedule"] = "samples"
     axes: str | None = None
     on_target_grid: bool = False
     ome_zarr: Version = "0.5"
@@ -97,8 +101,9 @@ class Restoration:
 
     @property
     def correction(self) -> Correction | None:
-        """By which its intervals are made."""
-        return correction_for(self.model, self.sampled)
+        """By which its intervals are made, if it has any."""
+        has_any = any(output.content == "low" for output in self.job.outputs)
+        return correction_for(self.model, self.sampled) if has_any else None
 
     @property
     def is_store(self) -> bool:
@@ -198,7 +203,9 @@ def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: 
             f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
             f"{channels}; choose channels, or state the axes"
         )
-    if sampled.num_samples < 2 and not isinstance(model.model, Regression):
+    if settings.uncertainty == "schedule":
+        check_schedule(model)
+    elif sampled.num_samples < 2 and not isinstance(model.model, Regression):
         raise ImageError(f"{sampled.num_samples} samples were asked for; a standard deviation needs at least 2")
     if not all(0 < level < 1 for level in settings.quantiles):
         raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
@@ -220,10 +227,12 @@ def _names(model: LoadedModel, settings: Settings, sampled: Sampled) -> list[tup
     if isinstance(model.model, Regression):
         return [(Output("mean", ""), "")]
     quantiles = [(Output("quantile", "", level=q), f"q{100 * q:04.1f}".replace(".0", "")) for q in settings.quantiles]
-    ends = [] if correction_for(model, sampled) is None else [(Output(end, ""), end) for end in ("low", "high")]
+    spreads = ["schedule"] if settings.uncertainty == "schedule" else ["std"]
+    if settings.uncertainty == "samples" and correction_for(model, sampled) is not None:
+        spreads += ["low", "high"]
     number = sampled.num_samples if settings.keep_samples else 0
     samples = [(Output("sample", "", number=i), f"sample{i:03}") for i in range(number)]
-    return [(Output("mean", ""), ""), (Output("std", ""), "std"), *ends, *quantiles, *samples]
+    return [(Output("mean", ""), ""), *((Output(name, ""), name) for name in spreads), *quantiles, *samples]
 
 
 def _beside(place: str, name: str) -> str:
@@ -232,7 +241,7 @@ def _beside(place: str, name: str) -> str:
         return place
     folder, slash, last = place.rstrip("/").rpartition("/")
     stem, dot, suffixes = last.partition(".")
-    if suffixes.lower().endswith("png") and name in ("std", "low", "high"):
+    if suffixes.lower().endswith("png") and name in ("std", "low", "high", "schedule"):
         suffixes = "tif"
     return f"{folder}{slash}{stem}_{name}{dot}{suffixes}"
 

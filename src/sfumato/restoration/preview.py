@@ -28,9 +28,11 @@ def draw_preview(restoration: Restoration, path: Path) -> Path:
         num_samples=job.num_samples,
         num_steps=job.num_steps,
         seed=job.seed,
+        uncertainty="schedule" if any(output.content == "schedule" for output in job.outputs) else "samples",
     )
+    spread = restored.std if restored.hint is None else restored.hint
     shown = _flat(source.read(frame, corner, size))
-    draw_panel(path, shown, _flat(restored.mean), None if restored.std is None else _flat(restored.std))
+    draw_panel(path, shown, _flat(restored.mean), None if spread is None else _flat(spread))
     return path
 
 

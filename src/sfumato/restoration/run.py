@@ -19,6 +19,7 @@ from sfumato.restoration.journal import Journal, JournalInUseError, Writer
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.task import Outcome, checksum_of
+from sfumato.uncertainty import SCHEDULE_NOTE
 
 __all__ = ["Progress", "restore_file", "run_restoration", "verify"]
 
@@ -221,6 +222,7 @@ def _provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
         "std": "standard deviation",
         "low": "lower end of calibrated interval",
         "high": "upper end of calibrated interval",
+        "schedule": SCHEDULE_NOTE,
         "quantile": f"quantile {output.level:g}",
         "sample": f"sample {output.number}",
     }

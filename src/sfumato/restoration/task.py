@@ -21,6 +21,7 @@ from sfumato.model_file import LoadedModel, load
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
 from sfumato.restoration.array import draw_blocks, regress
+from sfumato.restoration.hint import schedule_map
 from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.layout import stride
@@ -152,6 +153,10 @@ class _Opened:
                     kept.extend(block[inner])
         found = correction_for(model, sampled_by(model, job.num_samples, job.num_steps))
         for output in job.outputs:
+            if output.content == "schedule":
+                with self._normalised_alike(frame, batch):  # anew: the rate network's calls come first again
+                    yield schedule_map(condition, model, tile=job.tile)[inner].numpy()
+                continue
             yield self._in_units(_summary(output, posterior, kept, target, found))
 
     def _draws(self, condition: Tensor, frame: int, corner: Sequence[int], batch: int) -> Iterator[Tensor]:
