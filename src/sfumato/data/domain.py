@@ -233,7 +233,7 @@ def _part(image: NDArray[np.generic], corner: Sequence[int], sides: Sequence[int
 
 
 def _gaussian(table: Floats) -> tuple[Floats, Floats]:
-    """Centre (K, features) and whitening (K, features, features), lower triangular, of patches (patches, K, features)."""
+    """Centre (K, features) and triangular whitening (K, features, features) of patches (patches, K, features)."""
     center = table.mean(0)
     number, _, size = table.shape
     shrinkage = size / (size + number)  # few patches cannot tell all correlations
