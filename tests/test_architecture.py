@@ -57,6 +57,7 @@ LAYERS: dict[str, int] = {
     "evaluate": 3,
     "report": 3,
     "sweep": 3,
+    "audit": 3,
     "figures": 3,
     "diagram": 3,
     "inspection": 3,
@@ -81,6 +82,7 @@ INSIDE_FUNCTIONS = {
     "significance": {"scipy"},
     "restoration": {"dask", "distributed"},
     "figures": {"matplotlib"},
+    "audit": {"matplotlib", "scipy"},
     "diagram": {"matplotlib"},
 }
 """Libraries of an extra, which a unit imports where it uses them and never at its top."""

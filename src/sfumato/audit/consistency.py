@@ -16,7 +16,6 @@ Note:
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -142,7 +141,7 @@ def _fitted(p: Floats, m: Floats) -> tuple[Floats, Floats]:
 
 
 def _noise_variance(q: Floats, m: Floats) -> Floats:
-    """alpha + beta q, from differences of differences of the residual, in which slow misfit cancels."""
+    """Variance alpha + beta q, from differences of differences of the residual, in which slow misfit cancels."""
     residual = q - m
     difference = np.diff(np.diff(residual, axis=0), axis=1) / 2
     light = (q[1:, 1:] + q[:-1, 1:] + q[1:, :-1] + q[:-1, :-1]) / 4
@@ -210,5 +209,6 @@ def _correlation(q: Floats, m: Floats, scale_px: float) -> Floats:
 
     a, b = mean(q), mean(m)
     together, first, second = mean(q * m) - a * b, mean(q * q) - a * a, mean(m * m) - b * b
-    least: Any = 1e-12 * max(float(m.var()), float(q.var()), 1e-24)
-    return np.clip(together / np.sqrt(np.maximum(first, least) * np.maximum(second, least)), -1, 1)
+    least = 1e-12 * max(float(m.var()), float(q.var()), 1e-24)
+    product = np.maximum(first, least) * np.maximum(second, least)
+    return np.asarray(np.clip(together / np.sqrt(product), -1, 1))

@@ -2,7 +2,7 @@ r"""Forward models: what the instrument would have measured, had the restored im
 
 .. math:: p = A(r)
 
-Each is known up to what an instrument leaves open, such as gain and offset, which :mod:`sfumato.audit.consistency` fits.
+Each is known up to what an instrument leaves open, such as gain and offset; :mod:`sfumato.audit.consistency` fits that.
 """
 
 import math

@@ -7,6 +7,7 @@ import sys
 
 from sfumato.allocation import keep_freed_memory
 from sfumato.cli.app import app
+from sfumato.cli.audit import audit
 from sfumato.cli.clinical import clinical
 from sfumato.cli.doctor import doctor
 from sfumato.cli.evaluate import evaluate
@@ -19,7 +20,7 @@ from sfumato.cli.train import train
 
 __all__ = ["app", "main"]
 
-for _command in (train, restore, evaluate, inspect, pack, sweep, clinical, doctor):  # the order of --help
+for _command in (train, restore, evaluate, audit, inspect, pack, sweep, clinical, doctor):  # the order of --help
     app.command()(_command)
 app.add_typer(simulations, name="simulate")
 

@@ -135,8 +135,13 @@ class Domain:
         """What :meth:`to_json` gave; raises ValueError for anything else."""
         try:
             arrays = {name: np.array(values[name], np.float64) for name in _ARRAYS}
-            numbers = {"patch": int(values["patch"]), "num_images": int(values["num_images"])}
-            made = cls(**numbers, **arrays, limit=float(values["limit"]), unit=tuple(map(float, values["unit"])))
+            made = cls(
+                int(values["patch"]),
+                tuple(float(value) for value in values["unit"]),
+                *arrays.values(),
+                limit=float(values["limit"]),
+                num_images=int(values["num_images"]),
+            )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"the description of the training images is not one: {error!r:.100}") from error
         shape, aspects = (len(made.unit), made.center.shape[-1]), (len(ASPECTS),)
