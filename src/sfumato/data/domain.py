@@ -138,9 +138,13 @@ class Domain:
             made = cls(
                 int(values["patch"]),
                 tuple(float(value) for value in values["unit"]),
-                *arrays.values(),
-                limit=float(values["limit"]),
-                num_images=int(values["num_images"]),
+                arrays["center"],
+                arrays["whitening"],
+                arrays["patch_limits"],
+                arrays["image_means"],
+                arrays["image_stds"],
+                float(values["limit"]),
+                int(values["num_images"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"the description of the training images is not one: {error!r:.100}") from error
