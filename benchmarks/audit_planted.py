@@ -1,10 +1,10 @@
 """Planted hallucinations: structures that the measurement does not support, are they marked, and nothing else?
 
-    python benchmarks/audit_planted.py --check                          # perfect restorations; stored figures of a model
-    python benchmarks/audit_planted.py --model run/model.safetensors --write      # restore with a model and store them
+    python benchmarks/audit_planted.py --check                   # perfect restorations; stored figures of a model
+    python benchmarks/audit_planted.py --model run/model.safetensors --write  # restore with a model and store them
 
-Fields of the four simulated structures at 100 and 600 photons per pixel and raw frame. Into the restored image, which is
-the true SIM image or what a model trained on `recipes/small/biosr.yaml` gives, eight structures of another field of the
+Fields of the four simulated structures at 100 and 600 photons per pixel and raw frame. Into the restored image, which
+is the true SIM image or what a model trained on `recipes/small/biosr.yaml` gives, eight structures of another field of the
 same kind are added: pieces of one to three areas of the point-spread function, as bright as the median of the image's
 structures, anywhere in the field, structures and background alike. One counts as found if a mark overlaps it; a mark is
 right if it overlaps one. `contrast 0.5` plants structures half as bright, for information.
@@ -134,7 +134,8 @@ def main() -> None:
         for name in STRUCTURES
     }
     model = None if options.model is None else load(options.model)
-    counts, of_model = [], []
+    counts: list[Count] = []
+    of_model: list[Count] = []
     for scene in scenes():
         counts += count("truth", scene, scene.truth, donors[scene.structure])
         if model is not None:
@@ -151,8 +152,12 @@ def main() -> None:
 
 def stored() -> list[Count]:
     with RESULTS.open(encoding="utf-8") as file:
-        kinds = Count.__annotations__
-        return [Count(**{name: kinds[name](text) for name, text in row.items()}) for row in csv.DictReader(file)]
+        rows = list(csv.DictReader(file))
+    return [
+        Count(row["restored"], row["structure"], int(row["cell"]), int(row["photons"]), float(row["contrast"]),
+              *(int(row[name]) for name in ("planted", "found", "marks", "right")))
+        for row in rows
+    ]  # fmt: skip
 
 
 def report(bars: Bars, counts: list[Count]) -> None:
