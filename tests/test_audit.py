@@ -108,7 +108,7 @@ def test_the_noise_is_that_of_the_camera() -> None:
 
 def test_noise_alone_is_rarely_marked() -> None:
     """A hundred measurements of one truth: false discoveries at all in few of them."""
-    truth = 100 * sum(spot(r, c, 3, 48) for r, c in ((12, 12), (30, 20), (20, 36)))
+    truth = 100 * np.sum([spot(r, c, 3, 48) for r, c in ((12, 12), (30, 20), (20, 36))], axis=0)
     marked = 0
     for seed in range(100):
         measured = np.random.default_rng(seed).poisson(20 + truth).astype(np.float64)
@@ -278,6 +278,9 @@ def test_optics_are_used_where_they_are_known(model: Path) -> None:
     assert "fitted" in fitted.forward.about
     assert fitted.consistency is not None
     assert fitted.consistency.rsp > 0.97
+    inverted = audit(noisy, loaded, restored=-sharp, optics=known)
+    assert inverted.consistency is None
+    assert any("contradicts the measurement" in sentence for sentence in inverted.warnings)
     with pytest.raises(ImageError, match="whole multiple"):
         audit(noisy, loaded, restored=sharp[:-1])
 
@@ -301,7 +304,7 @@ def test_the_command_restores_by_itself(model: Path, tmp_path: Path) -> None:
 
 def test_the_command_marks_and_can_fail(model: Path, tmp_path: Path) -> None:
     """A planted spot in a given image: a warning with its place, 1 with --strict, and named channels of maps."""
-    truth = sum(spot(r, c, 3, 64) for r, c in ((14, 14), (30, 50), (50, 24)))
+    truth = np.sum([spot(r, c, 3, 64) for r, c in ((14, 14), (30, 50), (50, 24))], axis=0)
     write_image(tmp_path / "cell.tif", np.random.default_rng(0).poisson(40 + 90 * truth).astype(np.uint16), axes="YX")
     planted = (truth + spot(46, 48, 3, 64)).astype(np.float32)
     write_image(tmp_path / "restored.tif", planted, axes="YX")

@@ -25,11 +25,11 @@ from sfumato.audit.forward import Forward
 from sfumato.audit.structures import Structure, label, smooth, typical_contrast
 from sfumato.errors import ImageError
 
-__all__ = ["DISCOVERY_RATE", "Consistency", "check_consistency"]
+__all__ = ["DISCOVERY_RATE", "LEAST_CONTRAST", "Consistency", "ContradictionError", "check_consistency"]
 
 DISCOVERY_RATE = 0.05
 """Expected share of false ones among the marked pixels [Benjamini and Hochberg 1995]."""
-LEAST_CONTRAST = 0.5
+LEAST_CONTRAST = 0.25
 """Marks are at least so bright, relative to the median contrast of the image's structures."""
 
 _BINS = 16
@@ -37,6 +37,10 @@ _HUBER = 1.345
 _ROUNDS = 6
 
 Floats = NDArray[np.float64]
+
+
+class ContradictionError(ImageError):
+    """The measurement falls where the restored image rises: it cannot be its restoration."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ def check_consistency(measured: NDArray[np.generic], restored: NDArray[np.generi
         forward: From one to the other.
 
     Raises:
-        ImageError: If the shapes do not fit, or the measurement falls where the restored image rises.
+        ImageError: If the shapes do not fit.
+        ContradictionError: If the measurement falls where the restored image rises.
     """
     m = np.asarray(measured, np.float64)
     p = forward.predict(torch.from_numpy(np.asarray(restored, np.float64))).numpy()
@@ -133,7 +138,7 @@ def _fitted(p: Floats, m: Floats) -> tuple[Floats, Floats]:
         spread = max(float(np.median(misfit)) / 0.6745, 1.0)
         weights = 1 / variance.ravel() / np.maximum(1, misfit / (_HUBER * spread))
     if solution[1] <= 0 and np.ptp(p) > 0:
-        raise ImageError(
+        raise ContradictionError(
             "the measurement falls where the restored image rises, so one cannot be a restoration of the other; "
             "check that both show the same place, in the same orientation"
         )

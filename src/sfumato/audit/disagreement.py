@@ -20,7 +20,7 @@ CERTAIN = 0.9
 """A structure that fewer samples have is called uncertain."""
 
 _LEAST_CONTRAST = 0.5
-"""Peaks below this share of the median contrast of the mean's structures are not looked at."""
+"""Peaks below this share of the median contrast of a sample's structures are not looked at."""
 
 Floats = NDArray[np.float64]
 
@@ -81,7 +81,7 @@ def check_disagreement(draws: NDArray[np.generic], scale_px: float) -> Disagreem
     reach = max(1, round(scale_px))
     window = 16 * reach + 1
     background = tool.percentile_filter(mean, 10, size=window)
-    typical = typical_contrast(mean)
+    typical = float(np.median([typical_contrast(draw) for draw in smoothed]))  # the mean dims what some samples lack
     # Peaks may move by the scale from sample to sample and are still the same structure.
     near = np.stack([tool.maximum_filter(draw, size=2 * reach + 1) for draw in smoothed]) - background
     brightest = smoothed.max(0)

@@ -95,7 +95,7 @@ def draw_audit(found: Audit) -> "Figure":
     _show(places[1], first["restored"], "restored", colours="gray", unit="restored units")
     if found.consistency is None:
         for place in (places[2], places[3], places[4], places[5]):
-            _blank(place, "not measured again")
+            _blank(place, "contradicts the measurement" if found.contradiction else "not measured again")
     else:
         _show(places[2], first["projected"], "restored, measured again", **grey)
         _show(places[4], first["error"], "resolution-scaled error", colours="magma", unit="measured units", low=0)

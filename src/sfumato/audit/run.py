@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.audit.consistency import Consistency, check_consistency
+from sfumato.audit.consistency import Consistency, ContradictionError, check_consistency
 from sfumato.audit.disagreement import Disagreement, check_disagreement
 from sfumato.audit.forward import Forward, blurring, defocusing, imaging
 from sfumato.baselines import Regression
@@ -61,6 +61,7 @@ class Audit:
         consistency: Against the measurement, or None.
         disagreement: Of samples, or None.
         unchecked: What could not be checked, and why.
+        contradiction: Why the restored image cannot be that of the measurement at all; empty if it can.
     """
 
     measured: Array
@@ -72,6 +73,7 @@ class Audit:
     consistency: Consistency | None
     disagreement: Disagreement | None
     unchecked: list[str] = field(default_factory=list)
+    contradiction: str = ""
 
     @property
     def warnings(self) -> list[str]:
@@ -79,6 +81,8 @@ class Audit:
         found = []
         if self.domain is not None and self.domain.is_unlike:
             found.append(_unlike(self.domain))
+        if self.contradiction:
+            found.append(self.contradiction)
         if self.consistency is not None and self.consistency.unsupported:
             number = len(self.consistency.unsupported)
             places = self._places([(s.row, s.column, f"{s.strength:.1f} sd") for s in self.consistency.unsupported], 1)
@@ -180,17 +184,29 @@ def audit(
             "(it was written by an earlier version, or trained on fewer than three images)."
         )
     forward = consistency = None
+    contradiction = ""
     try:
         forward = choose_forward(image, restored, model, optics)
         consistency = check_consistency(image, restored, forward)
+    except ContradictionError as error:
+        contradiction = f"The restored image contradicts the measurement: {error}."
     except ImageError as error:
         forward = None
         unchecked.append(f"The restored image was not measured again: {error}.")
     scale = factor * (1.5 if forward is None else forward.scale_px) / (optics.finer or factor)
     disagreement = None if draws is None else check_disagreement(draws.astype(np.float64).mean(1), max(scale, 1.0))
     return Audit(
-        image, restored, factor, optics.pixel_um, forward, domain, consistency, disagreement, unchecked
-    )  # fmt: skip
+        image,
+        restored,
+        factor,
+        optics.pixel_um,
+        forward,
+        domain,
+        consistency,
+        disagreement,
+        unchecked,
+        contradiction,
+    )
 
 
 def draw_samples(
