@@ -86,6 +86,8 @@ def check_disagreement(draws: NDArray[np.generic], scale_px: float) -> Disagreem
     near = np.stack([tool.maximum_filter(draw, size=2 * reach + 1) for draw in smoothed]) - background
     brightest = smoothed.max(0)
     is_peak = brightest == tool.maximum_filter(brightest, size=4 * reach + 1)
+    # At the border less is averaged, so noise makes peaks there.
+    is_peak[:reach] = is_peak[-reach:] = is_peak[:, :reach] = is_peak[:, -reach:] = False
     rows, columns = np.nonzero(is_peak & (brightest - background > _LEAST_CONTRAST * typical) & (typical > 0))
     heights = near[:, rows, columns]
     shares = (heights >= 0.5 * heights.max(0)).mean(0) if len(rows) else np.zeros(0)
