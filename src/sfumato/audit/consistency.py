@@ -4,10 +4,11 @@ The prediction p of a :class:`~sfumato.audit.forward.Forward` is brought to the 
 
 .. math:: q = a + b\,p + c \cdot \nabla p + d\,\nabla^2 p
 
-fitted robustly: an offset, a gain, a shift and a small change of width, none of which is a structure. What is left,
-q - m, is looked at in three ways. The resolution-scaled error is its local root mean square, the correlation map the
-local correlation of q and m, both over the width of the blur, as in SQUIRREL [Culley et al., Nature Methods 15, 263
-(2018)]. The third marks structures: q - m, weighted by the blur, in units of its own standard deviation.
+fitted robustly: an offset, a gain, a shift and a change of width, none of which is a structure; the last sharpens a
+restoration that is smoother than it should be. What is left, q - m, is looked at in three ways. The resolution-scaled
+error is its local root mean square, the correlation map the local correlation of q and m, both over the width of the
+blur, as in SQUIRREL [Culley et al., Nature Methods 15, 263 (2018)]. The third marks structures: q - m, weighted by the
+blur, in units of its own standard deviation.
 
 Note:
     That standard deviation is the measurement's noise :math:`\alpha + \beta q`, estimated from differences of
