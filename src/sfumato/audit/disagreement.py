@@ -97,7 +97,7 @@ def check_disagreement(draws: NDArray[np.generic], scale_px: float) -> Disagreem
     ]
     structures.sort(key=lambda structure: (structure.share, -structure.contrast))
     local = tool.maximum_filter(mean, size=window) - tool.minimum_filter(mean, size=window)
-    least = max(0.1 * typical, 1e-12)
+    least = max(0.5 * typical, 1e-12)  # where there is no structure, noise is all the contrast there is
     return Disagreement(
         smoothed.std(0, ddof=1) / np.maximum(local, least),
         _painted(brightest - background, rows, columns, 1 - shares, 2 * reach),

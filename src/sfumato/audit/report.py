@@ -160,6 +160,7 @@ def _show(
     place.set_title(title, fontsize=9)
     bar = place.figure.colorbar(drawn, ax=place, orientation="horizontal", shrink=0.8, pad=0.02, aspect=28)
     bar.ax.tick_params(labelsize=7)
+    bar.ax.locator_params(axis="x", nbins=5)
     bar.set_label(unit, fontsize=8)
 
 
