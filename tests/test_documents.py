@@ -68,7 +68,8 @@ def test_the_first_example_restores_and_predicts_its_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["train_on_your_own_images", "train_on_a_cluster", "restore_a_folder", "restore_a_terabyte", "trust"]
+    "name",
+    ["train_on_your_own_images", "train_on_a_cluster", "restore_a_folder", "restore_a_terabyte", "trust", "audit"],
 )
 def test_a_guide_runs_as_written(name: str) -> None:
     """Also the README's "Five minutes" does: the smoke test of the wheel follows it."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.batches import check_patch_fits
+from sfumato.data.domain import corners, fit_domain
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.matching import MatchedPairs
@@ -30,6 +31,8 @@ __all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "prepar
 _MOST_FRAMES = 1000
 """Statistics are taken over at most so many training frames, drawn by the run's seed."""
 _MOST_PATCHES = 64
+_MOST_IMAGES, _PATCHES_PER_IMAGE = 200, 16
+"""Of which the description of the training images is made."""
 _MOST_SATURATED = 0.5
 
 
@@ -71,7 +74,12 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
         condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
         return Prepared(train, validation, condition, target, held["audit"])
     condition, target = (_statistics(recipe, train, side) for side in (0, 1))
-    audit = {**fingerprint(list(_patches(train, recipe))), "problem": recipe.problem, "forward": dict(recipe.forward)}
+    audit = {
+        **fingerprint(list(_patches(train, recipe))),
+        "domain": _domain(train, recipe),
+        "problem": recipe.problem,
+        "forward": dict(recipe.forward),
+    }
     return Prepared(train, validation, condition, target, audit)
 
 
@@ -239,3 +247,16 @@ def _patches(source: PairSource, recipe: Recipe) -> Iterator[NDArray[np.generic]
         size = [min(length, recipe.data.patch) for length in spatial]
         corner = [(length - part) // 2 for length, part in zip(spatial, size, strict=True)]
         yield source.read(sample, corner, size)[0]
+
+
+def _domain(source: PairSource, recipe: Recipe) -> dict[str, Any] | None:
+    """What conditions look like, from patches spread over images; None of too few images."""
+    images = []
+    for sample in _drawn(source, recipe.train.seed, _MOST_IMAGES):
+        spatial = source.spatial(sample)
+        size = [min(length, recipe.data.patch) for length in spatial]
+        places = list(corners(spatial, recipe.data.patch))
+        chosen = permute(np.arange(min(len(places), _PATCHES_PER_IMAGE)), len(places), seed=recipe.train.seed)
+        images.append([source.read(sample, places[int(place)], size)[0] for place in chosen])
+    found = fit_domain(images, recipe.data.patch)
+    return None if found is None else found.to_json()

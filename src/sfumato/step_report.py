@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.calibration.report import Estimate
+from sfumato.plotting import new_figure
 from sfumato.step_choice import Comparison, Recommendation, Summary
 
 if TYPE_CHECKING:
@@ -111,12 +112,8 @@ def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendatio
         chosen: Of :func:`sfumato.step_choice.recommend`.
         unit: Of the images; their own grey levels if not given.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'sfumato[evaluate]'") from error
     unit = unit or "units of the targets"
-    figure = Figure(figsize=(11.5, 4.0), layout="constrained", dpi=150)
+    figure = new_figure(11.5, 4.0)
     panels = figure.subplots(1, 3)
     labels = (f"RMSE of the mean of {found.num_samples} draws\n({unit})", f"fair CRPS\n({unit})", "coverage of pixels")
     families = list(dict.fromkeys(setting.family for setting in found.settings))

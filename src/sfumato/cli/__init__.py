@@ -7,6 +7,7 @@ import sys
 
 from sfumato.allocation import keep_freed_memory
 from sfumato.cli.app import app
+from sfumato.cli.audit import audit
 from sfumato.cli.calibrate import calibrate
 from sfumato.cli.clinical import clinical
 from sfumato.cli.doctor import doctor
@@ -20,7 +21,8 @@ from sfumato.cli.train import train
 
 __all__ = ["app", "main"]
 
-for _command in (train, restore, calibrate, evaluate, inspect, pack, sweep, clinical, doctor):  # the order of --help
+_COMMANDS = (train, restore, calibrate, evaluate, audit, inspect, pack, sweep, clinical, doctor)  # the order of --help
+for _command in _COMMANDS:
     app.command()(_command)
 app.add_typer(simulations, name="simulate")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["fingerprint"]
+__all__ = ["fingerprint", "log_spectrum", "noise_level"]
 
 _LEVELS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
 _BINS = 16
@@ -23,8 +23,8 @@ def fingerprint(patches: Sequence[NDArray[np.generic]]) -> dict[str, object]:
     """
     arrays = [patch.astype(np.float64) for patch in patches]
     quantiles = np.stack([np.quantile(a.reshape(len(a), -1), _LEVELS, axis=1).T for a in arrays])
-    noise = np.stack([_noise(array) for array in arrays])
-    spectra = np.stack([_log_spectrum(array) for array in arrays])
+    noise = np.stack([noise_level(array) for array in arrays])
+    spectra = np.stack([log_spectrum(array, least=1e-12) for array in arrays])
     return {
         "levels": list(_LEVELS),
         "quantiles": quantiles.mean(0).tolist(),
@@ -36,7 +36,7 @@ def fingerprint(patches: Sequence[NDArray[np.generic]]) -> dict[str, object]:
     }
 
 
-def _noise(patch: Floats) -> Floats:
+def noise_level(patch: Floats) -> Floats:
     """Standard deviation of white noise per channel, from a second difference, which smooth structure lacks."""
     difference = np.diff(np.diff(patch, axis=-1), axis=-2)
     middle = np.median(np.abs(difference.reshape(len(patch), -1)), axis=1)
@@ -44,8 +44,13 @@ def _noise(patch: Floats) -> Floats:
     return np.asarray(middle / (0.6745 * 2))
 
 
-def _log_spectrum(patch: Floats) -> Floats:
-    """Logarithm of the radial power spectrum per channel, in bins from low frequency to Nyquist, shape (K, bins)."""
+def log_spectrum(patch: Floats, *, least: float | Floats) -> Floats:
+    """Logarithm of the radial power per channel (K, *spatial), in bins from low frequency to Nyquist, (K, bins).
+
+    Args:
+        patch: The pixels.
+        least: Added to the power, so that nothing is minus infinity; a number, or one per channel.
+    """
     axes = tuple(range(1, patch.ndim))
     window = np.ones(())
     for axis in axes:
@@ -58,4 +63,4 @@ def _log_spectrum(patch: Floats) -> Floats:
     bins = np.minimum((radius / 0.5 * _BINS).astype(int), _BINS)
     sums = np.stack([np.bincount(bins.ravel(), channel.ravel(), minlength=_BINS + 1)[:_BINS] for channel in power])
     counts = np.bincount(bins.ravel(), minlength=_BINS + 1)[:_BINS]
-    return np.log(sums / np.maximum(counts, 1) + 1e-12)
+    return np.asarray(np.log(sums / np.maximum(counts, 1) + np.reshape(least, (-1, 1))))

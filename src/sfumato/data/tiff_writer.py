@@ -29,8 +29,9 @@ def write_tiff(
 ) -> None:
     """Write a TIFF compressed with deflate, one page per plane.
 
-    Axes out of ``TCZYX`` make an OME-TIFF, stored in that order. With S, or numbers that OME does not know (bool,
-    64-bit integers, float16), it becomes a TIFF whose first page describes axes and pixel sizes in JSON.
+    Axes out of ``TCZYX`` make an OME-TIFF, stored in that order; ``channels`` in the metadata names its channels. With
+    S, or numbers that OME does not know (bool, 64-bit integers, float16), it becomes a TIFF whose first page describes
+    axes and pixel sizes in JSON.
     """
     ordered = tiff_order(axes)
     pixels = np.ascontiguousarray(arrange(array, axes, ordered))
@@ -111,6 +112,8 @@ def _note(
         sizes = {axis: (size.value, size.unit) for axis, size in pixel_size.items()}
         return {"axes": axes, "pixel_size": sizes, "sfumato": dict(metadata)}
     note = {"axes": axes} | _ome_sizes(pixel_size)
+    if "channels" in metadata:
+        note["Channel"] = {"Name": list(metadata["channels"])}
     return note | ({"Description": json.dumps({"sfumato": dict(metadata)})} if metadata else {})
 
 

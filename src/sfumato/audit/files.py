@@ -1,0 +1,41 @@
+"""Images of an audit from files: one frame of a measurement, and a restored image with the samples beside it."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.frames import FrameReader
+from sfumato.data.io import open_image
+from sfumato.errors import ImageError
+from sfumato.model_file import LoadedModel
+
+__all__ = ["read_measured", "read_restored"]
+
+Array = NDArray[np.generic]
+
+
+def read_measured(
+    model: LoadedModel, path: str | Path, *, axes: str | None = None, frame: int = 0
+) -> tuple[Array, float | None]:
+    """One frame (K, H, W), and the side of its pixels in micrometres if the file says it."""
+    image = open_image(path, axes=axes or model.info.recipe.data.input_axes)
+    size = image.pixel_size.get("X")
+    return _frame(FrameReader(image, 2), frame), None if size is None else size.to("micrometer")
+
+
+def read_restored(model: LoadedModel, path: Path, *, frame: int = 0) -> tuple[Array, Array | None]:
+    """One frame (C, H, W) and, if `restore --keep-samples` wrote them, its samples (N, C, H, W)."""
+    axes = model.info.recipe.data.target_axes
+    stem, _, suffixes = path.name.partition(".")
+    beside = sorted(path.parent.glob(f"{stem}_sample[0-9][0-9][0-9].{suffixes}"))
+    restored, *samples = [_frame(FrameReader(open_image(place, axes=axes), 2), frame) for place in [path, *beside]]
+    return restored, np.stack(samples) if len(samples) > 1 else None
+
+
+def _frame(reader: FrameReader, frame: int) -> Array:
+    if not 0 <= frame < reader.num_frames:
+        raise ImageError(
+            f"{reader.image.name} has {reader.num_frames} frames and number {frame} was asked for; count from 0"
+        )
+    return reader.read(frame, [0, 0], reader.spatial)

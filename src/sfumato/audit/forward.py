@@ -1,0 +1,131 @@
+r"""Forward models: what the instrument would have measured, had the restored image been the truth.
+
+.. math:: p = A(r)
+
+Each is known up to what an instrument leaves open, such as gain and offset; :mod:`sfumato.audit.consistency` fits that.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from sfumato.errors import ImageError
+from sfumato.physics import grid, optics
+from sfumato.problems.phase import Geometry, PhaseSettings, intensities
+
+__all__ = ["Forward", "blurring", "defocusing", "imaging"]
+
+_LEAST_SCALE_PX = 1.0
+
+
+@dataclass(frozen=True)
+class Forward:
+    """One forward model.
+
+    Attributes:
+        about: What it is, in words.
+        predict: Restored image (C, F H, F W) to what would be measured (K, H, W), both float64, up to an affine map.
+        scale_px: Standard deviation of the instrument's blur in pixels of the measurement: how small structures can be.
+        border_px: Pixels of the measurement at each border that light from outside the image reaches.
+        is_light: Whether the measurement is a sum of the light of structures, so that what is invented is too bright.
+    """
+
+    about: str
+    predict: Callable[[Tensor], Tensor]
+    scale_px: float
+    border_px: int
+    is_light: bool = True
+
+
+def imaging(
+    factor: int, *, pixel_um: float, numerical_aperture: float, wavelength_um: float, extension: float = 1.0
+) -> Forward:
+    """A fluorescence microscope, of which the restored image shows more than passes its aperture.
+
+    The restored image is taken to have passed an aperture ``extension`` times as wide, so the blur between the two is
+    the ratio of transfer functions. Pixels of the measurement collect the light of ``factor`` x ``factor`` pixels.
+
+    Args:
+        factor: Restored pixels on one measured pixel, per axis.
+        pixel_um: Side of a measured pixel.
+        numerical_aperture: Of the objective.
+        wavelength_um: Of the emitted light.
+        extension: How much finer the restored image is; 2 for structured illumination.
+    """
+    cutoff = optics.cutoff_frequency(numerical_aperture, wavelength_um)
+    fine_um = pixel_um / factor
+
+    def predict(restored: Tensor) -> Tensor:
+        wider = grid.even_continuation(restored)
+        try:
+            narrow = optics.otf(wider, cutoff=cutoff, pixel_um=fine_um, half=True)
+            wide = optics.otf(wider, cutoff=extension * cutoff, pixel_um=fine_um, half=True)
+        except ValueError as error:
+            raise ImageError(f"the optics do not fit the images: {error}") from error
+        blurred = grid.filtered(wider, narrow / wide.clamp_min(1e-6))
+        return _pooled(blurred[..., : restored.shape[-2], : restored.shape[-1]], factor)
+
+    about = (
+        f"a microscope of numerical aperture {numerical_aperture:g} at {1000 * wavelength_um:g} nm, pixels of "
+        f"{1000 * pixel_um:g} nm, restored to {extension:g} times its resolution"
+    )
+    # The Gaussian that fits an Airy disk best has a standard deviation of 0.21 wavelengths per aperture.
+    width_px = 0.21 * wavelength_um / numerical_aperture / pixel_um
+    airy_px = 0.61 * wavelength_um / numerical_aperture / pixel_um
+    return Forward(about, predict, max(width_px, _LEAST_SCALE_PX), math.ceil(airy_px))
+
+
+def blurring(factor: int, width_px: float) -> Forward:
+    """A Gaussian blur, where the optics are not known; a width of 0 is that of denoising.
+
+    Args:
+        factor: Restored pixels on one measured pixel, per axis.
+        width_px: Standard deviation of the blur in measured pixels.
+    """
+
+    def predict(restored: Tensor) -> Tensor:
+        if width_px == 0:
+            return _pooled(restored, factor)
+        wider = grid.even_continuation(restored)
+        squared = grid.squared_frequency(wider, 1 / factor, half=True)
+        blurred = grid.filtered(wider, torch.exp(-2 * math.pi**2 * width_px**2 * squared))
+        return _pooled(blurred[..., : restored.shape[-2], : restored.shape[-1]], factor)
+
+    about = f"a Gaussian blur of {width_px:.2g} pixels, fitted" if width_px else "no blur"
+    return Forward(about, predict, max(width_px, 1.5), math.ceil(2 * width_px))
+
+
+def defocusing(settings: PhaseSettings) -> Forward:
+    """Free propagation of light with the restored phase to the planes of the measurement.
+
+    Args:
+        settings: Of the problem; its geometry must not be random.
+
+    Raises:
+        ImageError: If it is.
+    """
+    if settings.defocus_max_um or settings.wavelength_max_um or settings.pixel_max_um:
+        raise ImageError(
+            "the model was trained on random geometries, so its file does not say that of this image; "
+            "give the distance, the wavelength and the pixel size"
+        )
+    distances = tuple(settings.defocus_um * plane for plane in settings.planes)
+    geometry = Geometry(distances, settings.wavelength_um, settings.pixel_um)
+    furthest = max(map(abs, distances))
+    # A phase edge spreads over the first Fresnel zone.
+    scale = math.sqrt(settings.wavelength_um * furthest) / settings.pixel_um / 2
+    about = f"free propagation to {', '.join(f'{d:g}' for d in distances)} um at {1000 * settings.wavelength_um:g} nm"
+    return Forward(
+        about,
+        lambda restored: intensities(restored[0], geometry),
+        max(scale, _LEAST_SCALE_PX),
+        min(geometry.reach, math.ceil(4 * scale)),
+        is_light=False,
+    )
+
+
+def _pooled(image: Tensor, factor: int) -> Tensor:
+    return torch.nn.functional.avg_pool2d(image[None], factor)[0] if factor > 1 else image

@@ -1,0 +1,77 @@
+"""Structures in images: smoothing at their scale, their typical contrast, and marked regions as a list."""
+
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.figures import otsu
+
+__all__ = ["Structure", "label", "ndimage", "smooth", "typical_contrast"]
+
+Floats = NDArray[np.float64]
+
+
+class Structure(NamedTuple):
+    """A marked region.
+
+    Attributes:
+        row: Of its strongest pixel.
+        column: Of the same.
+        area_px: Pixels.
+        strength: Of its strongest pixel.
+    """
+
+    row: int
+    column: int
+    area_px: int
+    strength: float
+
+
+def smooth(image: Floats, scale_px: float) -> Floats:
+    """An image (H, W) averaged with Gaussian weights; beyond its border it goes on by reflection."""
+    return np.asarray(ndimage().gaussian_filter(image, scale_px, mode="reflect"), np.float64)
+
+
+def typical_contrast(image: Floats) -> float:
+    """Median of what is brighter than Otsu's threshold, less the median of the rest; 0 of a flat image."""
+    if np.ptp(image) == 0:
+        return 0.0
+    bright = image > otsu(image)
+    return float(np.median(image[bright]) - np.median(image[~bright]))
+
+
+def label(mask: NDArray[np.bool_], strength: Floats, *, least_px: int = 1) -> tuple[list[Structure], NDArray[np.int32]]:
+    """Connected regions of a mask (H, W), corners included: a list, the strongest first, and their numbers from 1.
+
+    Args:
+        mask: What is marked.
+        strength: Orders the regions, by the largest value in each.
+        least_px: Smaller regions are left out.
+    """
+    tool = ndimage()
+    regions, number = tool.label(mask, np.ones((3, 3)))
+    found = []
+    for name, box in enumerate(tool.find_objects(regions), start=1):
+        inside = regions[box] == name
+        area = int(inside.sum())
+        if area >= least_px:
+            row, column = np.unravel_index(int(np.where(inside, strength[box], -np.inf).argmax()), inside.shape)
+            top = (int(row + box[0].start), int(column + box[1].start))
+            found.append((name, Structure(*top, area, float(strength[top]))))
+    found.sort(key=lambda item: -item[1].strength)
+    names = np.zeros(number + 1, np.int32)
+    for place, (name, _) in enumerate(found, start=1):
+        names[name] = place
+    return [structure for _, structure in found], names[regions]
+
+
+def ndimage() -> ModuleType:
+    """Scipy's image filters, or an error that says how to get them."""
+    try:
+        import scipy.ndimage
+    except ImportError as error:
+        raise ImportError("the audit needs scipy: pip install 'sfumato[evaluate]'") from error
+    found: ModuleType = scipy.ndimage
+    return found

@@ -1,0 +1,264 @@
+r"""The training conditions as a distribution of patches, with a test whether another image is one of them.
+
+Each patch is measured in three ways (:func:`features`): its intensities, its noise, the shape of its spectrum, in this
+order one vector f. Training patches have a centre c and a covariance :math:`S = L L^T`, and
+
+.. math:: w = L^{-1} (f - c), \qquad d_{aspect} = \sqrt{\operatorname{mean}\, w_{aspect}^2}
+
+Since L is triangular, the three parts of w are the intensity, the noise for that intensity, and the spectrum for both.
+An image's deviation is the mean of d over its patches, standardised by what training images show, the largest of the
+three. What training images show is measured on images that were left out of c and S, so that the limit has a rate of
+false alarms that is known for any distribution, as long as the image is drawn like the training images [Vovk et al.,
+Algorithmic Learning in a Random World; conformal prediction].
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.fingerprint import log_spectrum, noise_level
+
+__all__ = ["ASPECTS", "Domain", "Judgement", "corners", "features", "fit_domain"]
+
+ASPECTS = ("intensity", "noise", "spectrum")
+"""What of an image is compared, in the order of all arrays here."""
+
+RATE = 0.01
+"""Share of images like the training images that may be called unlike them, if there were enough to know."""
+
+_LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+_PARTS = (slice(0, len(_LEVELS)), slice(len(_LEVELS), len(_LEVELS) + 3), slice(len(_LEVELS) + 3, None))
+"""Where the aspects are in a vector of features."""
+_FLOOR = 0.01
+"""Least variance of a feature, relative to the mean of its aspect."""
+_BLOCK = 4
+"""Side of the blocks whose noise is compared with their brightness."""
+_DARK = 1e-3
+"""Noise and power are told apart down to this share of the training conditions' standard deviation."""
+
+_ARRAYS = ("center", "whitening", "patch_limits", "image_means", "image_stds")
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One image against the training images.
+
+    Attributes:
+        corners: First pixel of each patch, shape (patches, ndim).
+        sides: Of the patches, shape (ndim).
+        distances: Of each patch, relative to the distance that one of a hundred training patches exceeds, shape
+            (aspects, patches): above 1 is rare in training.
+        deviations: Of the image, in standard deviations of training images, shape (aspects).
+        limit: What the largest deviation of images like the training images exceeds at the rate of ``false_alarms``.
+        false_alarms: That rate.
+    """
+
+    corners: NDArray[np.int64]
+    sides: tuple[int, ...]
+    distances: Floats
+    deviations: Floats
+    limit: float
+    false_alarms: float
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether the image lies outside the training distribution."""
+        return bool(self.deviations.max() > self.limit)
+
+    @property
+    def reasons(self) -> list[str]:
+        """The aspects by which it does, the worst first."""
+        order = np.argsort(-self.deviations)
+        return [ASPECTS[place] for place in order if self.deviations[place] > self.limit]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What is known of the training conditions, as plain numbers.
+
+    Attributes:
+        patch: Side of the patches in pixels of the target's grid.
+        unit: Standard deviation of the training conditions, K.
+        center: c, shape (K, features).
+        whitening: Inverse of L, shape (K, features, features).
+        patch_limits: Distance that one of a hundred left-out training patches exceeds, by aspect.
+        image_means: Mean over left-out training images of an image's distance, by aspect.
+        image_stds: Standard deviation of the same.
+        limit: Largest deviation that is still like training.
+        num_images: How many images that rests on.
+    """
+
+    patch: int
+    unit: tuple[float, ...]
+    center: Floats
+    whitening: Floats
+    patch_limits: Floats
+    image_means: Floats
+    image_stds: Floats
+    limit: float
+    num_images: int
+
+    @property
+    def false_alarms(self) -> float:
+        """Rate at which images like the training images exceed the limit; a few images cannot show a small one."""
+        return max(RATE, 1 / (self.num_images + 1))
+
+    def judge(self, image: NDArray[np.generic]) -> Judgement:
+        """Compare an image (K, *spatial), in the units of the training conditions and on the target's grid."""
+        places = list(corners(image.shape[1:], self.patch))
+        sides = tuple(min(self.patch, length) for length in image.shape[1:])
+        found = np.stack([features(_part(image, corner, sides), self.unit) for corner in places])
+        distances = _distances(found, self.center, self.whitening)
+        deviations = (distances.mean(1) - self.image_means) / self.image_stds
+        relative = distances / self.patch_limits[:, None]
+        return Judgement(np.array(places), sides, relative, deviations, self.limit, self.false_alarms)
+
+    def to_json(self) -> dict[str, Any]:
+        """Numbers that JSON keeps to the bit."""
+        values = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        return values | {
+            "patch": self.patch,
+            "unit": list(self.unit),
+            "limit": self.limit,
+            "num_images": self.num_images,
+        }
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """What :meth:`to_json` gave; raises ValueError for anything else."""
+        try:
+            arrays = {name: np.array(values[name], np.float64) for name in _ARRAYS}
+            made = cls(
+                int(values["patch"]),
+                tuple(float(value) for value in values["unit"]),
+                arrays["center"],
+                arrays["whitening"],
+                arrays["patch_limits"],
+                arrays["image_means"],
+                arrays["image_stds"],
+                float(values["limit"]),
+                int(values["num_images"]),
+            )
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"the description of the training images is not one: {error!r:.100}") from error
+        shape, aspects = (len(made.unit), made.center.shape[-1]), (len(ASPECTS),)
+        shapes = [shape, (*shape, shape[1]), aspects, aspects, aspects]
+        fits = [arrays[name].shape == expected for name, expected in zip(_ARRAYS, shapes, strict=True)]
+        finite = [bool(np.isfinite(array).all()) for array in arrays.values()]
+        if not all(fits) or not all(finite) or made.patch < 1 or made.num_images < 1:
+            raise ValueError("the description of the training images has numbers that do not fit together")
+        return made
+
+
+def corners(spatial: Sequence[int], side: int) -> Iterator[tuple[int, ...]]:
+    """First pixels of patches that cover an image, side by side; the last of a row ends at the border.
+
+    Example:
+        >>> list(corners((4, 10), 4))
+        [(0, 0), (0, 4), (0, 6)]
+    """
+    starts = [
+        [min(start, max(length - side, 0)) for start in range(0, length, side)] if length > side else [0]
+        for length in spatial
+    ]
+    yield from itertools.product(*(dict.fromkeys(axis) for axis in starts))
+
+
+def features(patch: NDArray[np.generic], unit: Sequence[float]) -> Floats:
+    """Numbers to tell a patch (K, *spatial) by, aspect after aspect, shape (K, features).
+
+    Intensity is told by quantiles, noise by the logarithms of its standard deviation in all of the patch, in its dark
+    and in its bright half, since shot noise grows with the light and that of a camera does not, and the spectrum by the
+    logarithm of the power in each ring of frequencies relative to their mean.
+    """
+    pixels = patch.astype(np.float64)
+    dark = _DARK * np.asarray(unit)
+    quantiles = np.quantile(pixels.reshape(len(pixels), -1), _LEVELS, axis=1).T
+    noise = 0.5 * np.log(_noise(pixels) ** 2 + dark[:, None] ** 2)
+    power = log_spectrum(pixels, least=dark**2)
+    return np.concatenate([quantiles, noise, power - power.mean(1, keepdims=True)], axis=1)
+
+
+def _noise(pixels: Floats) -> Floats:
+    """Standard deviation of the noise in a patch (K, *spatial), its dark and its bright blocks, shape (K, 3)."""
+    height, width = (length // _BLOCK for length in pixels.shape[-2:])
+    if min(height, width) < 2:
+        return np.repeat(noise_level(pixels)[:, None], 3, axis=1)
+    cut = pixels[..., : height * _BLOCK, : width * _BLOCK]
+    blocks = cut.reshape(*pixels.shape[:-2], height, _BLOCK, width, _BLOCK).swapaxes(-3, -2)
+    blocks = blocks.reshape(len(pixels), -1, _BLOCK, _BLOCK)
+    brightness = blocks.mean((-2, -1))
+    power = (np.diff(np.diff(blocks, axis=-1), axis=-2) ** 2).mean((-2, -1)) / 4
+    middle = np.median(brightness, axis=1, keepdims=True)
+    halves = [
+        np.sqrt((power * half).sum(1) / np.maximum(half.sum(1), 1))
+        for half in (brightness <= middle, brightness >= middle)
+    ]
+    return np.stack([noise_level(pixels), *halves], axis=1)
+
+
+def fit_domain(images: Sequence[Sequence[NDArray[np.generic]]], patch: int) -> Domain | None:
+    """Describe training images, each by some patches (K, *spatial); None of fewer than three images.
+
+    Every image is left out once, the centre and covariance of the others are taken, and its distances to them noted.
+    """
+    if len(images) < 3:
+        return None
+    pixels = [np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1) for parts in images]
+    unit = np.maximum(np.concatenate(pixels, axis=1).astype(np.float64).std(1), 1e-12)
+    tables = [np.stack([features(part, unit.tolist()) for part in parts]) for parts in images]
+    left_out = [
+        _distances(table, *_gaussian(np.concatenate([*tables[:number], *tables[number + 1 :]])))
+        for number, table in enumerate(tables)
+    ]
+    of_images = np.stack([distances.mean(1) for distances in left_out], axis=1)
+    means, stds = of_images.mean(1), np.maximum(of_images.std(1), 1e-12)
+    largest = np.sort(((of_images - means[:, None]) / stds[:, None]).max(0))
+    rank = min(math.ceil((1 - RATE) * (len(images) + 1)), len(images))
+    limits = np.quantile(np.concatenate(left_out, axis=1), 0.99, axis=1)
+    center, whitening = _gaussian(np.concatenate(tables))
+    return Domain(
+        patch,
+        tuple(unit.tolist()),
+        center,
+        whitening,
+        np.maximum(limits, 1e-12),
+        means,
+        stds,
+        limit=float(largest[rank - 1]),
+        num_images=len(images),
+    )
+
+
+def _part(image: NDArray[np.generic], corner: Sequence[int], sides: Sequence[int]) -> NDArray[np.generic]:
+    return image[(slice(None), *(slice(c, c + s) for c, s in zip(corner, sides, strict=True)))]
+
+
+def _gaussian(table: Floats) -> tuple[Floats, Floats]:
+    """Centre (K, features) and triangular whitening (K, features, features) of patches (patches, K, features)."""
+    center = table.mean(0)
+    number, _, size = table.shape
+    shrinkage = size / (size + number)  # few patches cannot tell all correlations
+    whitenings = []
+    for channel in np.moveaxis(table - center, 1, 0):
+        covariance = channel.T @ channel / number
+        variances = np.diag(covariance)
+        floor = np.zeros(size)
+        for part in _PARTS:
+            floor[part] = max(_FLOOR * float(variances[part].mean()), 1e-12)
+        shrunk = (1 - shrinkage) * covariance + np.diag(shrinkage * variances + floor)
+        whitenings.append(np.linalg.inv(np.linalg.cholesky(shrunk)))
+    return center, np.stack(whitenings)
+
+
+def _distances(table: Floats, center: Floats, whitening: Floats) -> Floats:
+    """Of patches (patches, K, features), by aspect, shape (aspects, patches): the largest over channels."""
+    white = np.einsum("kij,pkj->pki", whitening, table - center)
+    return np.stack([np.sqrt((white[..., part] ** 2).mean(-1)).max(1) for part in _PARTS])
