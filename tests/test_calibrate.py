@@ -19,6 +19,7 @@ from sfumato.cli import app
 from sfumato.data.io import open_image, write_image
 from sfumato.errors import CalibrationError, ModelFileError
 from sfumato.held_out import HeldOutImage, restore_held_out
+from sfumato.inspection import describe
 from sfumato.model_file import load, set_calibration
 from sfumato.preparation import open_held_out
 from sfumato.recipe import parse
@@ -166,6 +167,7 @@ def test_files_hold_the_intervals_of_arrays_and_say_what_they_promise(
     done = run("restore", model, source, tmp_path / "out.tif")
     assert "out_low.tif to" in done.output
     assert "guaranteed" in done.output
+    assert alone.label in "\n".join(describe(load(model)))
     png = run("restore", model, source, tmp_path / "out.png")
     assert (tmp_path / "out_low.tif").exists(), png.output
 

@@ -40,6 +40,7 @@ def describe(model: LoadedModel) -> list[str]:
         f"method: {settings.method}, network: {settings.network}, schedule: {schedule}, {count:,} weights",
         f"channels: {info.condition_channels} in, {info.target_channels} out, {settings.ndim}-D, "
         f"enlarges by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
+        f"intervals: {'not calibrated' if info.calibration is None else info.calibration.label}",
         ", ".join(f"{key}: {value}" for key, value in info.provenance.items()),
     ]
 
