@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.matrix import PROBLEMS, SIMULATION, TRIAL_SHARE, Cell
+from paper.matrix import PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
 from paper.stored import Places, chosen_settings
 from sfumato.cli.settings import recipe_of
 from sfumato.recipe import Recipe
@@ -108,12 +108,18 @@ def test_images(problem: str, test_set: str, number: int, recipe: Recipe, places
     indices = list(range(len(source)))
     if problem == "microscopy":
         indices = [index for index in indices if _is_wanted(source.name(index))]
-    kept = [indices[int(place)] for place in np.linspace(0, len(indices) - 1, min(number, len(indices)))]
+    # Fewer images are some of the full set's, so that methods measured on fewer can be paired with the others.
+    full = _spread(indices, PROBLEMS[problem].sets.get(test_set, TRIAL_IMAGES))
     images = []
-    for index in kept:
+    for index in _spread(full, number):
         condition, truth = source.read(index, [0, 0], source.spatial(index))
         images.append(TestImage(source.name(index), np.asarray(condition), np.asarray(truth)))
     return images
+
+
+def _spread(items: list[int], number: int) -> list[int]:
+    """So many of a list, evenly."""
+    return [items[int(place)] for place in np.linspace(0, len(items) - 1, min(number, len(items)))]
 
 
 test_images.__test__ = False  # type: ignore[attr-defined]
