@@ -164,7 +164,9 @@ def test_a_verdict_needs_every_finding() -> None:
 
 def test_every_method_of_a_claim_is_in_the_matrix() -> None:
     """A claim on a method that no cell makes would stay unmeasured for ever."""
-    known = {(cell.problem, name) for cell in CELLS for name in (cell.method, *(stored.label(cell, d) for d in cell.draws))}
+    known = {
+        (cell.problem, name) for cell in CELLS for name in (cell.method, *(stored.label(cell, d) for d in cell.draws))
+    }
     known.add(("qpi", "cddpm"))
     for claim in (*claims.CLAIMS, *claims.GOALS):
         for finding in (found for check in claim.checks for found in check(Figures([]))):

@@ -1,5 +1,6 @@
 """What a cell scores on each test image, kept image by image so that a measurement that was stopped goes on."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.matrix import PROBLEMS, Cell, Draw, Problem, cell_named
+from paper.matrix import PROBLEMS, Cell, Draw, Problem
 from paper.sources import TestImage, recipe_for, test_images
 from paper.stored import Places, Row, label, sets_of
 from sfumato import metrics
@@ -29,6 +30,8 @@ from sfumato.noise import NoiseField
 from sfumato.phase_methods import TwoShots, phase_method
 from sfumato.physics.optics import SIM_EXTENSION
 from sfumato.problems.microscopy_simulation import Microscope as Simulated
+from sfumato.problems.phase import PhaseSettings
+from sfumato.problems.request import parameters
 from sfumato.recipe import Recipe
 from sfumato.resolution import decorrelation
 from sfumato.restoration.array import normalised, regress
@@ -92,10 +95,13 @@ class Kept:
     def __init__(self, places: Places, cell: Cell, model: LoadedModel | None) -> None:
         self.path = places.work / cell.name / "measured.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        told = [model.sha256 if model else "", places.num_samples(cell), places.side(cell), cell.settings]
+        draws = [dataclasses.asdict(draw) for draw in cell.draws]
+        told = [model.sha256 if model else "", places.num_samples(cell), places.side(cell), draws]
         head = {"of": hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}
         lines = list(_lines(self.path))
-        self.values = {tuple(line["key"]): line["values"] for line in lines[1:]} if lines[:1] == [head] else {}
+        self.values: dict[tuple[str, ...], Values] = {}
+        if lines[:1] == [head]:
+            self.values = {tuple(line["key"]): line["values"] for line in lines[1:]}
         with self.path.open("w", encoding="utf-8") as file:
             for line in (head, *({"key": key, "values": values} for key, values in self.values.items())):
                 file.write(json.dumps(line) + "\n")
@@ -129,8 +135,9 @@ def central(image: Array, side: int) -> Array:
 def _classical(cell: Cell, problem: Problem, recipe: Recipe, image: TestImage, side: int) -> Values:
     """Of a method that sees the whole image, which spares it false borders, and is measured on its middle."""
     if recipe.problem == "phase":
-        optics = {name: float(np.asarray(recipe.forward[name])) for name in ("pixel_um", "wavelength_um", "defocus_um")}
-        method = phase_method(cell.method, TwoShots(**optics))
+        settings = parameters(PhaseSettings, recipe.forward)
+        shots = TwoShots(settings.pixel_um, settings.wavelength_um, settings.defocus_um, settings.planes)
+        method = phase_method(cell.method, shots)
     else:
         scope = Simulated()
         method = classical_method(
@@ -142,8 +149,12 @@ def _classical(cell: Cell, problem: Problem, recipe: Recipe, image: TestImage, s
     started = time.process_time()
     estimate = method.run(image.condition, 0)
     seconds = time.process_time() - started
-    truth = central(_in_units(image.truth, recipe), side)
-    return {**score_estimate(central(estimate, side), truth, problem), "seconds": seconds}
+    values = score_estimate(central(estimate, side), _in_units(central(image.truth, side), recipe), problem)
+    if problem.affine:
+        del values["MAE raw"]  # in the camera's units, not in the model's
+    if cell.method == "bicubic":
+        values.pop("resolution", None)  # interpolated noise looks like detail
+    return {**values, "seconds": seconds}
 
 
 def _in_units(truth: Array, recipe: Recipe) -> Array:
@@ -158,7 +169,7 @@ def _restored(
 ) -> Values:
     """Of a model on the middle of an image."""
     recipe = model.info.recipe
-    measured, truth = central(image.condition, side), central(_in_units(central(image.truth, side), recipe), side)
+    measured, truth = central(image.condition, side), _in_units(central(image.truth, side), recipe)
     condition, _ = normalised(measured, model, on_target_grid=True)
     started = time.process_time()
     draws = _draws(model, condition, place, draw, num_samples)
@@ -168,7 +179,7 @@ def _restored(
     scored = score_draws(draws, torch.from_numpy(np.ascontiguousarray(truth)), problem)
     with torch.no_grad():
         schedule = model.model.schedule(condition)
-        scored |= _schedule_values(schedule, draws, truth)
+        scored |= _schedule_values(schedule, _centred(draws, problem).std(0).numpy(), truth)
     return {**scored, "seconds": seconds / num_samples}
 
 
@@ -229,29 +240,36 @@ def score_draws(draws: Tensor, truth: Tensor, problem: Problem) -> Values:
     mean = draws.mean(0)
     values = score_estimate(mean.numpy(), truth.numpy(), problem)
     single = score_estimate(draws[0].numpy(), truth.numpy(), problem)
-    values |= {f"{name} single": single[name] for name in ("MAE", "resolution", "spectrum low", "spectrum high") if name in single}
+    values |= {
+        f"{name} single": single[name]
+        for name in ("MAE", "resolution", "spectrum low", "spectrum high")
+        if name in single
+    }
     values["CRPS raw"] = float(crps(draws[:, None], truth[None]))
-    centred = (draws, truth)
-    if problem.remove_mean:
-        centred = (draws - draws.mean((-2, -1), keepdim=True), truth - truth.mean((-2, -1), keepdim=True))
-    values["CRPS"] = float(crps(centred[0][:, None], centred[1][None]))
+    centred, sought = _centred(draws, problem), _centred(truth, problem)
+    values["CRPS"] = float(crps(centred[:, None], sought[None]))
     i, j = central_interval(len(draws), 0.9)
     ordered = draws.sort(0).values
     values["coverage 90"] = float(((truth >= ordered[i - 1]) & (truth <= ordered[j - 1])).double().mean())
     spread, error = spread_and_error(draws[:, None], truth[None])
     values["spread / error"] = float((spread / error).sqrt())
-    values["std-error"] = rank_correlation(draws.std(0).numpy(), (mean - truth).abs().numpy())
+    values["std-error"] = rank_correlation(centred.std(0).numpy(), (centred.mean(0) - sought).abs().numpy())
     return values
 
 
-def _schedule_values(schedule: Schedule, draws: Tensor, truth: Array) -> Values:
+def _centred(images: Tensor, problem: Problem) -> Tensor:
+    """Without the mean of each image, where it does not count."""
+    return images - images.mean((-2, -1), keepdim=True) if problem.remove_mean else images
+
+
+def _schedule_values(schedule: Schedule, std: Array, truth: Array) -> Values:
     """How the schedule of an image lies: against the draws' spread, on structure, and over time."""
     t = torch.linspace(0, 1, 101)
     gamma = np.array([float(schedule.gamma(time).mean()) for time in t])
     values = {"gamma width": float(((gamma > 0.05) & (gamma < 0.95)).mean()), "gamma end": float(gamma[-1])}
     beta = integral_of_beta(schedule)[0]
     if beta.shape == truth.shape and np.ptp(beta) > 0:
-        values["std-beta"] = rank_correlation(draws.std(0).numpy(), beta)
+        values["std-beta"] = rank_correlation(std, beta)
         mask = truth > otsu(truth)
         values["beta structure / background"] = float(beta[mask].mean() / beta[~mask].mean())
     return values
@@ -287,7 +305,12 @@ def _or_nan(work: Callable[[], float]) -> float:
         return math.nan
 
 
-LAYOUTS = {"1x": (BLOCK, BLOCK), "2x": (2 * BLOCK, 2 * BLOCK), "4x": (4 * BLOCK, 4 * BLOCK), "1x by 4x": (BLOCK, 4 * BLOCK)}
+LAYOUTS = {
+    "1x": (BLOCK, BLOCK),
+    "2x": (2 * BLOCK, 2 * BLOCK),
+    "4x": (4 * BLOCK, 4 * BLOCK),
+    "1x by 4x": (BLOCK, 4 * BLOCK),
+}
 
 
 def _sizes(cell: Cell, places: Places) -> _Found:
@@ -394,8 +417,3 @@ def seconds_of(cell: Cell, places: Places) -> tuple[float, float]:
             sample(model, image, num_samples=BATCH, num_steps=2, seed=0)
             calls.append((time.process_time() - started) / BATCH / 2)
     return min(steps), min(calls)
-
-
-def check_runnable(cell: Cell) -> None:
-    """Complain early of a name that is none."""
-    cell_named(cell.name)

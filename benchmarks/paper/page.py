@@ -37,6 +37,7 @@ def blocks(figures: Figures, results: Path) -> dict[str, str]:
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
     made["tuning"] = _tuning(figures)
     made["solvers"] = _solvers(figures)
+    made["costs"] = _costs(figures)
     return made
 
 
@@ -61,7 +62,7 @@ def _claim(claim: Claim, figures: Figures) -> str:
 
 
 def _methods(problem: str) -> list[str]:
-    """Labels of a problem's methods in the order of the matrix; draws of the study of solvers have a table of their own."""
+    """Labels of a problem's methods in the order of the matrix, without the draws of the study of solvers."""
     found = []
     for cell in CELLS:
         if cell.problem == problem and cell.kind in ("model", "tuned", "classical"):
@@ -139,7 +140,11 @@ def _gain(figures: Figures) -> str:
             lines.append(f"| {cause} | `{method}` | {_NONE} | | |")
             continue
         one, other = values_on_common(now, before)
-        change, p = ("", "") if not len(one) else (f"{100 * (one.mean() / other.mean() - 1):+.1f}%", f"{paired_test(one, other):.2g}")
+        change, p = (
+            ("", "")
+            if not len(one)
+            else (f"{100 * (one.mean() / other.mean() - 1):+.1f}%", f"{paired_test(one, other):.2g}")
+        )
         lines.append(f"| {cause} | `{method}` | {np.mean([*now.values()]):.4g} | {change} | {p} |")
         before = now
     return "\n".join(lines)
@@ -159,6 +164,16 @@ def _tuning(figures: Figures) -> str:
             lines.append(f"| {problem} | `{trial.method}` | {np.mean(values):.4g} | {low:.4g} to {high:.4g} | {mark} |")
     costs = [f"{len(trials(name)) / TRIAL_SHARE:g} trainings on {name}" for name in PROBLEMS if trials(name)]
     return "\n".join([*lines, "", f"What the tuning costs on top, in full trainings: {', '.join(costs)}."])
+
+
+def _costs(figures: Figures) -> str:
+    lines = ["| problem | method | minutes of training on one core, by seed |", "|---|---|---|"]
+    for cell in CELLS:
+        seeds = figures.seeds(cell.problem, cell.method, "training", "minutes")
+        if cell.kind in ("model", "tuned") and cell.seed == 0:
+            each = [figures.images(cell.problem, cell.method, seed, "training", "minutes")["all"] for seed in seeds]
+            lines.append(f"| {cell.problem} | `{cell.method}` | {', '.join(f'{m:.0f}' for m in each) or _NONE} |")
+    return "\n".join(lines)
 
 
 def _solvers(figures: Figures) -> str:
@@ -219,7 +234,9 @@ def draw(problem: str, figures: Figures) -> "Figure":
             values = np.array([*figures.mean_over_seeds(problem, method, test_set, metric).values()])
             if not len(values):
                 continue
-            axes.plot(interval(values), [place + shift] * 2, color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
+            axes.plot(
+                interval(values), [place + shift] * 2, color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt"
+            )
             for seed in figures.seeds(problem, method, test_set, metric):
                 mean = np.mean([*figures.images(problem, method, seed, test_set, metric).values()])
                 axes.plot(mean, place + shift, "o", color=colour, markersize=5)

@@ -2,18 +2,19 @@
 
 import contextlib
 import csv
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
-from paper.matrix import PROBLEMS, Cell, cell_named, trials
+from paper.matrix import PROBLEMS, Cell, cell_named
 from paper.sources import make_data, recipe_for
-from paper.stored import Places, chosen_trial, file_of, is_measured, label, merge, read, read_all, sets_of
+from paper.stored import Places, Row, chosen_trial, file_of, is_measured, merge, read, read_all, sets_of
 from sfumato.runfolder import RunFolder
 
 __all__ = ["list_cells", "run", "run_one", "state", "time_cells"]
@@ -43,7 +44,7 @@ def minutes(cell: Cell, places: Places) -> tuple[float, float]:
     kind = "cddpm" if cell.method.startswith(("cddpm", "trial")) else cell.method
     known = costs.get((cell.problem, kind)) or costs.get((cell.problem, "cvdm"), (float("nan"), float("nan")))
     with contextlib.suppress(SystemExit):
-        recipe = recipe_for(Cell(cell.problem, cell.method, cell.seed, kind="trial" if cell.kind == "trial" else "model"), places)
+        recipe = recipe_for(replace(cell, kind="trial" if cell.kind == "trial" else "model"), places)
         per_step, per_call = known
         calls = sum(
             places.num_images(cell, test_set, draw) * places.num_samples(cell) * (draw.steps or recipe.sample.steps)
@@ -52,9 +53,7 @@ def minutes(cell: Cell, places: Places) -> tuple[float, float]:
         )
         area = (places.side(cell) / PROBLEMS[cell.problem].crop) ** 2
         training = recipe.train.steps * per_step / 60 if cell.trains else 0.0
-        if cell.kind == "classical":
-            return 0.0, 1.0
-        if cell.kind == "timing":
+        if cell.kind in ("classical", "timing"):
             return 0.0, 1.0
         if cell.kind == "sizes":
             return 0.0, 8 * 8 * 16 * 4 * (256 / 176) ** 2 * per_call / 60
@@ -84,26 +83,23 @@ def run(cells: Sequence[Cell], places: Places, *, jobs: int) -> int:
     """
     for problem in dict.fromkeys(cell.problem for cell in cells):
         make_data(problem, places)
-    waiting, running, failed = list(cells), {}, 0  # type: ignore[var-annotated]
+    waiting, failed = list(cells), 0
+    running: dict[subprocess.Popen[bytes], Cell] = {}
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         while waiting or running:
-            for process, cell in [(process, cell) for process, cell in running.items() if process.poll() is not None]:
-                del running[process]
-                failed += process.returncode != 0
-                print(f"{cell.name}: {'done' if process.returncode == 0 else f'FAILED, see {_log(cell, places)}'}", flush=True)
-                if process.returncode == 0:
-                    collect(cell, places)
-            while len(running) < jobs and (cell := _next(waiting, list(running.values()), places)) is not None:
-                waiting.remove(cell)
-                collect(cell, places)
-                if state(cell, places) != "measured":
-                    running[_start(cell, places)] = cell
-                    print(f"{cell.name}: started", flush=True)
-            if waiting and not running and _next(waiting, [], places) is None:
+            for process in [process for process in running if process.poll() is not None]:
+                failed += _finish(running.pop(process), process.returncode, places)
+            while len(running) < jobs and (chosen := _next(waiting, list(running.values()), places)) is not None:
+                waiting.remove(chosen)
+                collect(chosen, places)
+                if state(chosen, places) != "measured":
+                    running[_start(chosen, places)] = chosen
+                    print(f"{chosen.name}: started", flush=True)
+            if waiting and not running:
                 print(f"cannot run, for want of what they build on: {', '.join(cell.name for cell in waiting)}")
                 return failed + len(waiting)
-            time.sleep(0.2)
+            time.sleep(1)
     except KeyboardInterrupt:
         print("stopping: runs save their state; the same command goes on", flush=True)
         for process in running:
@@ -114,6 +110,14 @@ def run(cells: Sequence[Cell], places: Places, *, jobs: int) -> int:
     return failed
 
 
+def _finish(cell: Cell, code: int, places: Places) -> int:
+    """Take in what a process has left; returns 1 if it failed."""
+    if code == 0:
+        collect(cell, places)
+    print(f"{cell.name}: {'done' if code == 0 else f'FAILED, see {_log(cell, places)}'}", flush=True)
+    return int(code != 0)
+
+
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
@@ -122,8 +126,7 @@ def _next(waiting: Sequence[Cell], running: Sequence[Cell], places: Places) -> C
     """The first cell whose groundwork is done: trials before what they tune, trainings before studies of them."""
     for cell in waiting:
         if cell.kind == "tuned" and chosen_trial(cell.problem, read_all(places.results)) is None:
-            if trials(cell.problem):
-                continue
+            continue
         if cell.kind in ("solvers", "sizes") and (
             cell.run in [other.name for other in running] or state(cell, places) not in ("trained", "measured")
         ):
@@ -166,8 +169,16 @@ def run_one(name: str, places: Places) -> None:
         make_data(cell.problem, places)
         if cell.trains:
             train(recipe_for(cell, places), folder, quiet=True)
-        rows = list(measure(cell, places))
+        rows = [*measure(cell, places), *_training_time(cell, places)]
         merge(folder / "rows.csv", rows)
+
+
+def _training_time(cell: Cell, places: Places) -> Iterator[Row]:
+    """Minutes that the training took on its core, from the median of its steps."""
+    if cell.trains:
+        seconds = [line["seconds"] for line in RunFolder(places.work / cell.run).metrics() if "seconds" in line]
+        steps = recipe_for(cell, places).train.steps
+        yield Row(cell.problem, cell.method, cell.seed, "training", "all", "minutes", median(seconds) * steps / 60)
 
 
 @contextlib.contextmanager
@@ -220,8 +231,3 @@ def _costs(places: Places) -> dict[tuple[str, str], tuple[float, float]]:
             (row["problem"], row["method"]): (float(row["seconds_per_step"]), float(row["seconds_per_call"]))
             for row in csv.DictReader(file)
         }
-
-
-def settings_text(places: Places) -> str:
-    """What was changed for a trial run, for logs."""
-    return json.dumps({"settings": places.settings, "samples": places.samples, "images": places.images})

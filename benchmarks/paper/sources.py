@@ -1,6 +1,8 @@
 """Recipes of cells with their data, and the images that they are measured on."""
 
+import contextlib
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from paper.matrix import PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
 from paper.stored import Places, chosen_settings
 from sfumato.cli.settings import recipe_of
+from sfumato.durable import replace_text
 from sfumato.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -63,7 +66,7 @@ def _training_data(problem: str, places: Places) -> Path:
     if problem == "microscopy":
         return places.work / "simulated"
     if problem == "w2s":
-        return places.work / "w2s.csv"
+        return places.work / "w2s" / "pairs.csv"
     return places.data / PROBLEMS[problem].data
 
 
@@ -74,8 +77,6 @@ def make_data(problem: str, places: Places) -> None:
 
         part = places.work / "simulated.part"
         if part.exists():
-            import shutil
-
             shutil.rmtree(part)
         cells: Any = SIMULATION["cells"]
         side, seed = (int(str(SIMULATION[name])) for name in ("side", "seed"))
@@ -85,13 +86,16 @@ def make_data(problem: str, places: Places) -> None:
 
 
 def _write_w2s(places: Places) -> None:
-    """Pairs by absolute path, one field of the training images kept for validation."""
+    """A list of the pairs, one field of the training images kept for validation, beside links to their folders."""
     rows = ["input,target,split"]
+    (places.work / "w2s").mkdir(parents=True, exist_ok=True)
     for part in ("train", "test"):
+        with contextlib.suppress(FileExistsError):
+            (places.work / "w2s" / part).symlink_to(places.data / PROBLEMS["w2s"].data / part)
         for noisy in sorted((places.data / PROBLEMS["w2s"].data / part / "noisy").glob("*.tif")):
             split = "validation" if noisy.name.startswith(_VALIDATION_FIELD) else part
-            rows.append(f"{noisy},{noisy.parent.parent / 'clean' / noisy.name},{split}")
-    (places.work / "w2s.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+            rows.append(f"{part}/noisy/{noisy.name},{part}/clean/{noisy.name},{split}")
+    replace_text(places.work / "w2s" / "pairs.csv", "\n".join(rows) + "\n", untouched="No list was written")
 
 
 def test_images(problem: str, test_set: str, number: int, recipe: Recipe, places: Places) -> list[TestImage]:
@@ -113,7 +117,9 @@ def test_images(problem: str, test_set: str, number: int, recipe: Recipe, places
     images = []
     for index in _spread(full, number):
         condition, truth = source.read(index, [0, 0], source.spatial(index))
-        images.append(TestImage(source.name(index), np.asarray(condition), np.asarray(truth)))
+        name = source.name(index)
+        short = name.rpartition("/")[2] if recipe.problem in ("phase", "natural") else name
+        images.append(TestImage(short, np.asarray(condition), np.asarray(truth)))
     return images
 
 

@@ -125,13 +125,9 @@ def read(path: Path) -> list[Row]:
         return []
     with path.open(newline="", encoding="utf-8") as file:
         return [
-            Row(*(row[n] for n in Row._fields[:2]), int(row["seed"]), row["set"], row["image"], row["metric"], _number(row))  # type: ignore[arg-type]
-            for row in csv.DictReader(file)
+            Row(problem, method, int(seed), test_set, image, metric, float(value or "nan"))
+            for problem, method, seed, test_set, image, metric, value in list(csv.reader(file))[1:]
         ]
-
-
-def _number(row: Mapping[str, str]) -> float:
-    return float(row["value"]) if row["value"] else math.nan
 
 
 def read_all(results: Path) -> Figures:
@@ -145,9 +141,7 @@ def merge(path: Path, rows: Iterable[Row]) -> None:
     replaced = {(row.method, row.seed, row.set, row.image) for row in new}
     kept = [row for row in read(path) if (row.method, row.seed, row.set, row.image) not in replaced]
     order = {name: place for place, name in enumerate(dict.fromkeys(cell.method for cell in CELLS))}
-    everything = sorted(
-        kept + new, key=lambda r: (order.get(r.method.partition(":")[0], 99), r.method, r.seed, r.set)
-    )
+    everything = sorted(kept + new, key=lambda r: (order.get(r.method.partition(":")[0], 99), r.method, r.seed, r.set))
     lines = [",".join(Row._fields)]
     for row in everything:
         value = "" if math.isnan(row.value) else f"{row.value:.5g}"
