@@ -39,7 +39,7 @@ class Finding(NamedTuple):
 Check = Callable[[Figures], list[Finding]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Claim:
     """A sentence and what it takes.
 

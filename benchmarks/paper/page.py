@@ -9,7 +9,7 @@ import numpy as np
 
 from paper.claims import CHAIN, CLAIMS, EXPECTED_COVERAGE, GOALS, HIGHER_IS_BETTER, STRUCTURES, Claim, Finding, verdict
 from paper.matrix import CELLS, PROBLEMS, TRIAL_SHARE, Cell, trials
-from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, read_all, values_on_common
+from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, read_all
 from sfumato.significance import interval, paired_test, ranking
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ _NONE = "not measured yet"
 
 def blocks(figures: Figures, results: Path) -> dict[str, str]:
     """Every generated part of the page by name."""
-    made = {"verdicts": _verdicts(figures), "cells": _cells(results, figures), "gain": _gain(figures)}
-    made |= {f"claim {claim.number}": _claim(claim, figures) for claim in (*CLAIMS, *GOALS)}
+    found = {claim: [f for check in claim.checks for f in check(figures)] for claim in (*CLAIMS, *GOALS)}
+    made = {"verdicts": _verdicts(found), "cells": _cells(results, figures), "gain": _gain(figures)}
+    made |= {f"claim {claim.number}": _claim(claim, findings) for claim, findings in found.items()}
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
     made["tuning"] = _tuning(figures)
     made["solvers"] = _solvers(figures)
@@ -41,19 +42,13 @@ def blocks(figures: Figures, results: Path) -> dict[str, str]:
     return made
 
 
-def _found(claim: Claim, figures: Figures) -> list[Finding]:
-    return [finding for check in claim.checks for finding in check(figures)]
-
-
-def _verdicts(figures: Figures) -> str:
+def _verdicts(found: Mapping[Claim, Sequence[Finding]]) -> str:
     lines = ["| | claim | verdict |", "|---|---|---|"]
-    for claim in (*CLAIMS, *GOALS):
-        lines.append(f"| {claim.number} | {claim.text} | **{verdict(_found(claim, figures))}** |")
+    lines += [f"| {claim.number} | {claim.text} | **{verdict(findings)}** |" for claim, findings in found.items()]
     return "\n".join(lines)
 
 
-def _claim(claim: Claim, figures: Figures) -> str:
-    found = _found(claim, figures)
+def _claim(claim: Claim, found: Sequence[Finding]) -> str:
     lines = [f"{claim.text}", "", f"Verdict: **{verdict(found)}**. Rule: {claim.rule}", ""]
     lines += ["| what | found | test | holds |", "|---|---|---|---|"]
     answer = {True: "yes", False: "no", None: ""}
@@ -96,16 +91,17 @@ def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
     lines = [
         f"**{PROBLEMS[problem].title}, {group or test_set}**; MAE and CRPS in {PROBLEMS[problem].unit}.",
         "",
-        f"| method | seeds | {' | '.join(heads)} |",
-        "|---" * (len(metrics) + 2) + "|",
+        f"| method | seeds | images | {' | '.join(heads)} |",
+        "|---" * (len(metrics) + 3) + "|",
     ]
     for method in methods:
         seeds = figures.seeds(problem, method, test_set, metrics[0])
         if not seeds:
-            lines.append(f"| `{method}` | | {_NONE} |" + " |" * (len(metrics) - 1))
+            lines.append(f"| `{method}` | | | {_NONE} |" + " |" * (len(metrics) - 1))
             continue
         cells = [_cell([*values[method, metric].values()], method == best[metric]) for metric in metrics]
-        lines.append(f"| `{method}` | {len(seeds)} | {' | '.join(cells)} |")
+        number = len(values[method, metrics[0]])
+        lines.append(f"| `{method}` | {len(seeds)} | {number} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -131,21 +127,24 @@ def _best(values: Mapping[str, Mapping[str, float]], metric: str) -> str | None:
 
 
 def _gain(figures: Figures) -> str:
-    """MAE along the chain from the paper's CDDPM to CVDM, on the images that a step and the one before it have."""
-    lines = ["| step | method | MAE (rad) | change to the line above | p |", "|---|---|---|---|---|"]
-    before: dict[str, float] = {}
+    """MAE along the chain from the paper's CDDPM to CVDM, on the images that all of its measured methods have."""
+    values = {method: figures.mean_over_seeds("qpi", method, "noise-free", "MAE") for method in CHAIN}
+    some = [each for each in values.values() if each]
+    images = [image for image in some[0] if all(image in each for each in some)] if some else []
+    lines = [
+        f"| step | method | MAE (rad), {len(images)} images | change to the line above | p |",
+        "|---|---|---|---|---|",
+    ]
+    before = None
     for method, cause in CHAIN.items():
-        now = figures.mean_over_seeds("qpi", method, "noise-free", "MAE")
-        if not now:
+        if not values[method]:
             lines.append(f"| {cause} | `{method}` | {_NONE} | | |")
             continue
-        one, other = values_on_common(now, before)
-        change, p = (
-            ("", "")
-            if not len(one)
-            else (f"{100 * (one.mean() / other.mean() - 1):+.1f}%", f"{paired_test(one, other):.2g}")
-        )
-        lines.append(f"| {cause} | `{method}` | {np.mean([*now.values()]):.4g} | {change} | {p} |")
+        now = np.array([values[method][image] for image in images])
+        change = "| "
+        if before is not None:
+            change = f"{100 * (now.mean() / before.mean() - 1):+.1f}% | {paired_test(now, before):.2g}"
+        lines.append(f"| {cause} | `{method}` | {now.mean():.4g} | {change} |")
         before = now
     return "\n".join(lines)
 
@@ -247,7 +246,7 @@ def draw(problem: str, figures: Figures) -> "Figure":
     axes.set_xlim(left=0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
     return figure
 
 
