@@ -1,0 +1,474 @@
+"""Claims and the rules by which stored figures confirm them or do not.
+
+A check compares two methods on the images that both have, for every seed that both have; it holds if it holds for every
+seed. A claim is confirmed if all its checks hold, not confirmed if one does not, and not yet measured otherwise.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paper.matrix import SAMPLES
+from paper.stored import Figures, values_on_common
+from sfumato.significance import interval, paired_test, ratio_interval
+
+__all__ = ["CLAIMS", "GOALS", "Check", "Claim", "Finding", "verdict"]
+
+CONFIRMED, NOT_CONFIRMED, NOT_MEASURED = "confirmed", "not confirmed", "not yet measured"
+HIGHER_IS_BETTER = ("MS-SSIM", "PSNR", "SSIM", "coverage 90", "correlation with TIE")
+LEVEL = 0.05
+STRUCTURES = ("CCPs", "ER", "Microtubules", "F-actin")
+_OUTSIDE = round(0.05 * (SAMPLES + 1))
+EXPECTED_COVERAGE = (SAMPLES + 1 - 2 * _OUTSIDE) / (SAMPLES + 1)
+"""Of the central interval of 32 draws that is nearest to 90%, if the draws are right."""
+
+
+class Finding(NamedTuple):
+    """One line under a claim: what was found, and whether it holds; None if it is not measured."""
+
+    what: str
+    found: str
+    test: str
+    holds: bool | None
+
+
+Check = Callable[[Figures], list[Finding]]
+
+
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """A sentence and what it takes.
+
+    Attributes:
+        number: In the page.
+        text: The claim.
+        rule: When it counts as confirmed, in words; ``checks`` are the same in code.
+    """
+
+    number: str
+    text: str
+    rule: str
+    checks: Sequence[Check]
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """Of all findings under a claim.
+
+    Example:
+        >>> verdict([Finding("", "", "", True), Finding("", "", "", None)])
+        'not yet measured'
+    """
+    if any(finding.holds is False for finding in findings):
+        return NOT_CONFIRMED
+    return CONFIRMED if findings and all(finding.holds for finding in findings) else NOT_MEASURED
+
+
+Values = NDArray[np.float64]
+
+
+class Pair(NamedTuple):
+    """Values of two methods on their common images."""
+
+    seed: str
+    first: Values
+    second: Values
+
+
+def _pairs(
+    figures: Figures, problem: str, test_set: str, metrics: tuple[str, str], methods: tuple[str, str], group: str = ""
+) -> list[Pair]:
+    """One pair per seed that both methods have; a method without seeds, such as a classical one, goes with each."""
+    seeds = [figures.seeds(problem, method, test_set, metric) for method, metric in zip(methods, metrics, strict=True)]
+    common = sorted({*seeds[0]} & {*seeds[1]}) if methods[1] not in _SEEDLESS else seeds[0]
+    if methods[1] in _SEEDLESS and not seeds[1]:
+        return []
+    found = []
+    for seed in common:
+        other = 0 if methods[1] in _SEEDLESS else seed
+        one, two = (
+            {name: value for name, value in values.items() if name.startswith(group)}
+            for values in (
+                figures.images(problem, methods[0], seed, test_set, metrics[0]),
+                figures.images(problem, methods[1], other, test_set, metrics[1]),
+            )
+        )
+        first, second = values_on_common(one, two)
+        if len(first):
+            found.append(Pair(str(seed), first, second))
+    return found
+
+
+_SEEDLESS = ("us_tie", "bicubic", "wiener", "richardson_lucy")
+
+
+def _compared(
+    problem: str,
+    test_set: str,
+    metric: str | tuple[str, str],
+    first: str,
+    second: str,
+    passes: Callable[[Pair, bool], bool],
+    *,
+    wanted: str,
+    group: str = "",
+    by_difference: bool = False,
+    seeds: int = 1,
+) -> Check:
+    """A check of two methods by a rule on their values."""
+    metrics = (metric, metric) if isinstance(metric, str) else metric
+    higher = metrics[0] in HIGHER_IS_BETTER
+
+    def check(figures: Figures) -> list[Finding]:
+        where = f"{problem}, {group or test_set}"
+        what = f"{where}: {metrics[0]} of `{first}` {wanted} `{second}`"
+        pairs = _pairs(figures, problem, test_set, metrics, (first, second), group)
+        found = [_finding(what, pair, passes(pair, higher), by_difference) for pair in pairs]
+        missing = max(0, seeds - len(pairs))
+        return found + [Finding(what, "not measured yet", "", None)] * (1 if missing else 0)
+
+    return check
+
+
+def _finding(what: str, pair: Pair, holds: bool, by_difference: bool) -> Finding:
+    one, other = pair.first.mean(), pair.second.mean()
+    d = pair.first - pair.second
+    if by_difference:
+        low, high = interval(d)
+        change = f"{d.mean():+.3g} ({low:+.3g} to {high:+.3g})"
+    else:
+        low, high = ratio_interval(pair.first, pair.second)
+        change = f"{100 * (one / other - 1):+.1f}% ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
+    spread = float(d.std(ddof=1)) if len(d) > 1 else math.nan
+    effect = f"d = {d.mean() / spread:.2f}" if spread > 0 else "d undefined"
+    found = f"seed {pair.seed}: {one:.4g} against {other:.4g}, {change}, {effect}"
+    return Finding(what, found, f"p = {paired_test(pair.first, pair.second):.2g}, n = {len(d)}", holds)
+
+
+def better(
+    problem: str,
+    test_set: str,
+    metric: str | tuple[str, str],
+    first: str,
+    second: str,
+    *,
+    by: float = 0.0,
+    level: float = LEVEL,
+    group: str = "",
+    seeds: int = 1,
+) -> Check:
+    """The first method's mean is better, by so large a share, and the paired test says so."""
+
+    def passes(pair: Pair, higher: bool) -> bool:
+        ratio = pair.first.mean() / pair.second.mean()
+        enough = ratio > 1 + by if higher else ratio < 1 - by
+        return bool(enough and paired_test(pair.first, pair.second) < level)
+
+    share = f" by {by:.0%}" if by else ""
+    return _compared(
+        problem, test_set, metric, first, second, passes, wanted=f"better{share} than of", group=group, seeds=seeds
+    )
+
+
+def not_worse(
+    problem: str,
+    test_set: str,
+    metric: str | tuple[str, str],
+    first: str,
+    second: str,
+    *,
+    margin: float = 0.01,
+    group: str = "",
+    seeds: int = 1,
+) -> Check:
+    """The 95% interval of the ratio of means stays within the margin on the worse side."""
+
+    def passes(pair: Pair, higher: bool) -> bool:
+        low, high = ratio_interval(pair.first, pair.second)
+        return low >= 1 - margin if higher else high <= 1 + margin
+
+    wanted = f"not worse (margin {margin:.0%}) than of"
+    return _compared(problem, test_set, metric, first, second, passes, wanted=wanted, group=group, seeds=seeds)
+
+
+def within_difference(problem: str, test_set: str, metric: str, first: str, second: str, *, margin: float) -> Check:
+    """The 95% interval of the difference of means stays above minus the margin; more is better."""
+
+    def passes(pair: Pair, higher: bool) -> bool:
+        return interval(pair.first - pair.second)[0] >= -margin
+
+    wanted = f"at most {margin:g} below"
+    return _compared(problem, test_set, metric, first, second, passes, wanted=wanted, by_difference=True)
+
+
+def bounded(
+    problem: str, test_set: str, metric: str, method: str, *, low: float = -math.inf, high: float = math.inf
+) -> Check:
+    """The 95% interval of a method's mean over images lies between two numbers; a single value by itself."""
+    bounds = [f"above {low:g}"] * (low > -math.inf) + [f"below {high:g}"] * (high < math.inf)
+    what = f"{problem}, {test_set}: {metric} of `{method}` {' and '.join(bounds)}"
+
+    def check(figures: Figures) -> list[Finding]:
+        found = []
+        for seed in figures.seeds(problem, method, test_set, metric):
+            values = np.array([*figures.images(problem, method, seed, test_set, metric).values()], float)
+            values = values[np.isfinite(values)]
+            if len(values):
+                ends = interval(values) if len(values) > 1 else (float(values[0]),) * 2
+                text = f"seed {seed}: {values.mean():.4g} ({ends[0]:.4g} to {ends[1]:.4g})"
+                found.append(Finding(what, text, f"n = {len(values)}", bool(ends[0] > low and ends[1] < high)))
+        return found or [Finding(what, "not measured yet", "", None)]
+
+    return check
+
+
+def varies_less(problem: str, test_set: str, metric: str, first: str, second: str) -> Check:
+    """The means of two seeds of the first method lie closer together than those of the second."""
+    what = f"{problem}, {test_set}: {metric} of `{first}` varies less between seeds than of `{second}`"
+
+    def check(figures: Figures) -> list[Finding]:
+        gaps = []
+        for method in (first, second):
+            seeds = figures.seeds(problem, method, test_set, metric)
+            means = [np.mean([*figures.images(problem, method, s, test_set, metric).values()]) for s in seeds]
+            if len(means) < 2:
+                return [Finding(what, "not measured yet", "", None)]
+            gaps.append(float(max(means) - min(means)))
+        return [Finding(what, f"{gaps[0]:.4g} against {gaps[1]:.4g}", "two seeds, no test", gaps[0] < gaps[1])]
+
+    return check
+
+
+def ratio_of_means(
+    problem: str,
+    test_set: str,
+    metrics: tuple[str, str],
+    methods: tuple[str, str],
+    *,
+    low: float = 0.0,
+    high: float = math.inf,
+) -> Check:
+    """A mean over another mean lies between two numbers."""
+    bounds = [f"at least {low:g}"] * (low > 0) + [f"at most {high:g}"] * (high < math.inf)
+    what = (
+        f"{problem}, {test_set}: {metrics[0]} of `{methods[0]}` over {metrics[1]} of `{methods[1]}` "
+        f"{' and '.join(bounds)}"
+    )
+
+    def check(figures: Figures) -> list[Finding]:
+        pairs = _pairs(figures, problem, test_set, metrics, methods)
+        found = []
+        for pair in pairs:
+            ratio, (least, most) = pair.first.mean() / pair.second.mean(), ratio_interval(pair.first, pair.second)
+            text = f"seed {pair.seed}: {ratio:.4g} ({least:.4g} to {most:.4g})"
+            found.append(Finding(what, text, f"n = {len(pair.first)}", bool(low <= ratio <= high)))
+        return found or [Finding(what, "not measured yet", "", None)]
+
+    return check
+
+
+QPI, MICRO, FREE = "qpi", "microscopy", "noise-free"
+ANCESTRAL_CDDPM = "cddpm_paper:ancestral"
+
+CLAIMS: Sequence[Claim] = (
+    Claim(
+        "1",
+        "Phase: the error of CVDM is below that of CVDM-simple, that below CDDPM's, and CVDM's is below "
+        "US-TIE's; MS-SSIM "
+        "the other way round.",
+        "Each difference is significant at 0.05 (sign-flip test over noise-free test images) for both seeds. "
+        "CDDPM is as "
+        "the paper sets it: noise prediction, instance normalisation, its linear schedule, ancestral sampling.",
+        [
+            better(QPI, FREE, metric, one, other, seeds=2)
+            for metric in ("MAE", "MS-SSIM")
+            for one, other in (("cvdm", "cvdm_simple"), ("cvdm_simple", ANCESTRAL_CDDPM), ("cvdm", "us_tie"))
+        ],
+    ),
+    Claim(
+        "2",
+        "Microscopy, per structure: MS-SSIM not below and MAE not above CDDPM's; resolution finer than CDDPM's "
+        "and DFCAN's.",
+        "Not worse within 1% (95% interval of the ratio) than the tuned CDDPM; resolution of a single draw "
+        "finer at 0.05.",
+        [
+            check
+            for group in STRUCTURES
+            for check in (
+                not_worse(MICRO, "fields", "MS-SSIM", "cvdm", "cddpm_tuned", group=group, seeds=2),
+                not_worse(MICRO, "fields", "MAE", "cvdm", "cddpm_tuned", group=group, seeds=2),
+                better(MICRO, "fields", "resolution single", "cvdm", "cddpm_tuned", group=group, seeds=2),
+                better(MICRO, "fields", ("resolution single", "resolution"), "cvdm", "dfcan", group=group, seeds=2),
+            )
+        ],
+    ),
+    Claim(
+        "3",
+        "Natural super-resolution: within 0.1 dB of the tuned CDDPM with nothing tuned.",
+        "The 95% interval of the difference in PSNR stays above -0.1 dB.",
+        [within_difference("natural_x4", "kodak", "PSNR", "cvdm", "cddpm_tuned", margin=0.1)],
+    ),
+    Claim(
+        "4",
+        "Without the smoothness term there is no usable schedule.",
+        "Trained without it, gamma lies between 0.05 and 0.95 for less than a tenth of the time, and the error "
+        "is larger.",
+        [
+            bounded(QPI, FREE, "gamma width", "cvdm_no_smoothness", high=0.1),
+            better(QPI, FREE, "MAE", "cvdm", "cvdm_no_smoothness"),
+        ],
+    ),
+    Claim(
+        "5",
+        "Pixels of structure have the steeper beta in microscopy, pixels of the background in phase imaging.",
+        "The ratio of the integral of beta, structure over background (Otsu's threshold of the truth), is above 1 in "
+        "microscopy and below 1 in phase, by its 95% interval over images.",
+        [
+            bounded(MICRO, "fields", "beta structure / background", "cvdm", low=1),
+            bounded(QPI, FREE, "beta structure / background", "cvdm", high=1),
+        ],
+    ),
+    Claim(
+        "6",
+        "The variance of samples correlates with the error and with the integral of beta.",
+        "Rank correlations over the pixels of each image; the 95% interval of their mean over images is above 0.",
+        [
+            bounded(problem, test_set, metric, "cvdm", low=0)
+            for problem, test_set in ((QPI, FREE), (MICRO, "fields"))
+            for metric in ("std-error", "std-beta")
+        ],
+    ),
+    Claim(
+        "7",
+        "On real through-focus data CVDM beats CDDPM.",
+        "The propagated phase explains the defocused image better on the mean of three specimens; three are too "
+        "few for a "
+        "test, so the ratio of means decides.",
+        [ratio_of_means("real_phase", "specimens", ("forward error",) * 2, ("cvdm", "cddpm_velocity"), high=1)],
+    ),
+    Claim(
+        "8",
+        "16 and 32 calls of the default solver are not worse than 500 ancestral steps, on either grid, and much "
+        "faster.",
+        "MAE, MS-SSIM and CRPS not worse within 1%; seconds of 500 steps over those of 32 at least 14.",
+        [
+            *(
+                not_worse(QPI, FREE, metric, f"cvdm:2m {calls}", f"cvdm:ancestral 500{grid}")
+                for calls in (16, 32)
+                for grid in ("", " log-SNR")
+                for metric in ("MAE", "MS-SSIM", "CRPS")
+            ),
+            ratio_of_means(QPI, FREE, ("seconds",) * 2, ("cvdm:ancestral 500", "cvdm:2m 32"), low=14),
+        ],
+    ),
+    Claim(
+        "9",
+        "The guaranteed schedule does at least as well as the paper's two networks at equal iterations, and "
+        "varies less "
+        "between seeds.",
+        "MAE not worse within 1% for both seeds; the means of the two seeds lie closer together.",
+        [
+            not_worse(QPI, FREE, "MAE", "cvdm", "cvdm_two_networks", seeds=2),
+            varies_less(QPI, FREE, "MAE", "cvdm", "cvdm_two_networks"),
+        ],
+    ),
+    Claim(
+        "10",
+        "A few first-order steps make over-confident draws.",
+        "At 16 calls the raw 90% interval covers less with DDIM and with ancestral sampling than with the "
+        "default solver, "
+        "significantly at 0.05.",
+        [better(QPI, FREE, "coverage 90", "cvdm:2m 16", f"cvdm:{other} 16") for other in ("ddim", "ancestral")],
+    ),
+    Claim(
+        "11",
+        "One model, trained on patches of 64 pixels, restores 1, 2 and 4 times that size and oblong images "
+        "equally well.",
+        "The mean absolute error over the same pixels, means removed in blocks of 64, is at most 5% above that "
+        "of 64-pixel "
+        "pieces.",
+        [
+            ratio_of_means(QPI, "sizes", (f"MAE {size}", "MAE 1x"), ("cvdm", "cvdm"), high=1.05)
+            for size in ("2x", "4x", "1x by 4x")
+        ],
+    ),
+    Claim(
+        "12",
+        "At equal steps CVDM takes at most 1.05 times as long as CDDPM.",
+        "Best of five draws each, taken in turn in one process.",
+        [bounded(QPI, "timing", "ratio to cddpm", "cvdm", high=1.05)],
+    ),
+)
+
+GOALS: Sequence[Claim] = (
+    Claim(
+        "A",
+        "Phase: the error of CVDM is at least 30% below that of CDDPM exactly as the paper sets it.",
+        "For both seeds, and significant at 0.01.",
+        [better(QPI, FREE, "MAE", "cvdm", ANCESTRAL_CDDPM, by=0.3, level=0.01, seeds=2)],
+    ),
+    Claim(
+        "B",
+        "Phase: not worse than the best tuned fixed schedule, with nothing tuned.",
+        "MAE within 1% for both seeds.",
+        [not_worse(QPI, FREE, "MAE", "cvdm", "cddpm_tuned", seeds=2)],
+    ),
+    Claim(
+        "C",
+        "Phase: 10% below the best tuned fixed schedule.",
+        "For both seeds, and significant at 0.01.",
+        [better(QPI, FREE, "MAE", "cvdm", "cddpm_tuned", by=0.1, level=0.01, seeds=2)],
+    ),
+    Claim(
+        "D",
+        "The posterior mean beats the classical baseline on every problem.",
+        "MAE lower, significant at 0.05. On real phases the transport equation is the reference, so they do not count.",
+        [
+            better(problem, test_set, "MAE", "cvdm", other, seeds=2 if problem in (QPI, MICRO) else 1)
+            for problem, test_set, other in (
+                (QPI, FREE, "us_tie"),
+                (QPI, "noisy", "us_tie"),
+                (MICRO, "fields", "richardson_lucy"),
+                (MICRO, "fields", "wiener"),
+                ("w2s", "test", "bicubic"),
+                ("natural_x4", "kodak", "bicubic"),
+                ("tsim_er", "er3", "bicubic"),
+            )
+        ],
+    ),
+    Claim(
+        "E",
+        "The posterior mean lies within 5% of the regression U-Net of the same size and training.",
+        "MAE not worse within 5%.",
+        [
+            not_worse(problem, test_set, "MAE", "cvdm", "regression", margin=0.05, seeds=2)
+            for problem, test_set in ((QPI, FREE), (QPI, "noisy"), (MICRO, "fields"))
+        ],
+    ),
+    Claim(
+        "F",
+        "Single samples beat regression and classical restoration in resolution, and have the truth's spectrum.",
+        "Resolution finer at 0.05; the ratio of power to the truth's within 0.8 and 1.25 in eight bands up to "
+        "the cut-off.",
+        [
+            better(MICRO, "fields", ("resolution single", "resolution"), "cvdm", "regression"),
+            better(MICRO, "fields", ("resolution single", "resolution"), "cvdm", "richardson_lucy"),
+            bounded(MICRO, "fields", "spectrum low single", "cvdm", low=0.8),
+            bounded(MICRO, "fields", "spectrum high single", "cvdm", high=1.25),
+        ],
+    ),
+)
+
+CHAIN: Mapping[str, str] = {
+    ANCESTRAL_CDDPM: "CDDPM as the paper sets it",
+    "cddpm_paper": "sampler: 16 calls of the default solver",
+    "cddpm_noise": "normalisation: over channels, not over the image",
+    "cddpm_velocity": "prediction: velocity, not noise",
+    "cddpm_tuned": "ends of the schedule: tuned",
+    "cvdm_simple": "learned schedule, one for all pixels",
+    "cvdm": "rates of every pixel",
+}
+"""From the paper's CDDPM to CVDM, one cause at a time."""

@@ -1,0 +1,270 @@
+"""All that is compared, as data: problems with their test images, and cells (problem, method, seed) with their recipes.
+
+Diffusion methods of a problem share noise network, steps, batches and their order; they differ in what their settings
+name and in nothing else (tests/test_paper_small.py holds them to it).
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["CELLS", "PROBLEMS", "SAMPLES", "SIMULATION", "Cell", "Draw", "Problem", "cell_named", "trials"]
+
+SAMPLES = 32
+"""Draws whose mean is an estimate."""
+TRIAL_SAMPLES, TRIAL_IMAGES, TRIAL_CROP, TRIAL_SHARE = 8, 8, 128, 4
+"""A trial of the tuning trains a quarter of the steps and is judged on so many validation images."""
+ANCESTRAL_STEPS = 200
+"""Of CDDPM as the paper sets it. The paper takes 400; half of them is what two cores can afford."""
+ANCESTRAL_IMAGES = 8
+SIMULATION = {"seed": 7, "side": 128, "cells": {"train": 12, "validation": 2, "test": 6}, "levels": (2, 5, 8)}
+"""Of the simulated microscope: fields per structure, and the levels of light at which test fields are measured."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is restored, and on which images it is measured.
+
+    Attributes:
+        title: For the page.
+        recipe: Stem of the recipe in recipes/small.
+        data: Folder of the training images within SFUMATO_DATA; empty for simulated ones.
+        sets: Test sets with their number of images.
+        crop: Side of the central square of each image that is restored and measured.
+        unit: Of MAE and CRPS.
+        remove_mean: Whether each image's mean is removed, which for a phase no method can know.
+        affine: Whether estimates are fitted to the truth's scale, for intensities that are not absolute.
+        pixel_um: Of the targets, where resolution is measured.
+        groups: Whether the first part of an image's name is a structure, which gets a table of its own.
+    """
+
+    title: str
+    recipe: str
+    data: str
+    sets: Mapping[str, int]
+    crop: int = 176
+    unit: str = "of the range"
+    remove_mean: bool = False
+    affine: bool = False
+    pixel_um: float | None = None
+    groups: bool = False
+
+
+PROBLEMS: Mapping[str, Problem] = {
+    "qpi": Problem(
+        "Phase from two defocused images",
+        "qpi",
+        "natural_imagenet100",
+        {"noise-free": 12, "noisy": 6},
+        unit="rad",
+        remove_mean=True,
+    ),
+    "microscopy": Problem(
+        "Widefield to SIM, simulated",
+        "biosr",
+        "",
+        {"fields": 24},
+        affine=True,
+        pixel_um=0.0313,
+        groups=True,
+    ),
+    "w2s": Problem("One exposure to the mean of 400 (W2S)", "w2s", "fluor_denoise_w2s", {"test": 12}, affine=True),
+    "natural_x4": Problem(
+        "Photographs, super-resolution x4", "imagenet_x4", "natural_imagenet100", {"kodak": 8}, unit="of white"
+    ),
+    "tsim_er": Problem(
+        "Endoplasmic reticulum, widefield to SIM (T-SIM)", "tsim_er", "fluor_sim_pairs/tsim_er", {"er3": 8}, affine=True
+    ),
+    "real_phase": Problem(
+        "Phases of real specimens, zero-shot", "qpi_in_focus", "natural_imagenet100", {"specimens": 3}, unit="rad"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How a trained model is sampled.
+
+    Attributes:
+        name: Goes behind the method's name, after a colon; the draw by the recipe's own settings has none.
+        steps: Network calls; 0 for the recipe's.
+        most: Only so many images of each set.
+    """
+
+    name: str = ""
+    solver: Literal["2m", "first_order", "algorithm2"] = "2m"
+    eta: float = 0.0
+    steps: int = 0
+    grid: Literal["log_snr", "uniform"] = "log_snr"
+    sets: tuple[str, ...] = ()
+    most: int = 99
+
+
+OWN = Draw()
+ANCESTRAL = Draw(
+    "ancestral", "first_order", 1.0, ANCESTRAL_STEPS, "uniform", sets=("noise-free",), most=ANCESTRAL_IMAGES
+)
+SOLVERS = (
+    Draw("2m 16", steps=16, most=6),
+    Draw("2m 32", steps=32, most=6),
+    Draw("ddim 16", "first_order", steps=16, most=6),
+    Draw("ddim 32", "first_order", steps=32, most=6),
+    Draw("ancestral 16", "first_order", 1.0, 16, "uniform", most=6),
+    Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=6),
+    Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=6),
+    Draw("ancestral 500", "first_order", 1.0, 500, "uniform", most=6),
+    Draw("ancestral 500 log-SNR", "first_order", 1.0, 500, "log_snr", most=6),
+)
+"""Of the claims on solvers; the two of 500 steps take hours."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training and what is measured of it.
+
+    Attributes:
+        problem: One of ``PROBLEMS``.
+        method: For tables.
+        seed: Of weights, data order and noise.
+        tier: 1 or 2.
+        settings: What differs from the problem's recipe, as for `sfumato train --set`.
+        kind: ``model`` trains; ``tuned`` too, with the end points that the trials chose; ``trial`` is one of these;
+            ``classical`` computes; ``solvers`` and ``sizes`` measure another cell's model; ``timing`` times networks.
+        draws: How a model is sampled.
+        sets: Test sets, all of the problem's if empty.
+    """
+
+    problem: str
+    method: str
+    seed: int = 0
+    tier: int = 1
+    settings: tuple[str, ...] = ()
+    kind: Literal["model", "tuned", "trial", "classical", "solvers", "sizes", "timing"] = "model"
+    draws: tuple[Draw, ...] = field(default=(OWN,))
+    sets: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """On the command line and as a folder."""
+        extra = f"/{self.kind}" if self.kind in ("solvers", "sizes", "timing") else ""
+        return f"{self.problem}/{self.method}/{self.seed}{extra}"
+
+    @property
+    def trains(self) -> bool:
+        """Whether it has a run of its own."""
+        return self.kind in ("model", "tuned", "trial")
+
+    @property
+    def run(self) -> str:
+        """Folder of the run whose model is measured."""
+        return f"{self.problem}/{self.method}/{self.seed}"
+
+
+COSINE = "model.schedule=cosine"
+REGRESSION = ("model.method=regression",)
+_TRIALS = {
+    "qpi": ("linear_qpi", (0.01, 0.02, 0.04, 0.08), (1e-2, 1e-4, 1e-6)),
+    "microscopy": ("linear_biosr", (0.015, 0.03, 0.06), (1e-2, 1e-4, 1e-6)),
+    "natural_x4": ("linear_biosr", (0.03,), (1e-2, 1e-4, 1e-6)),
+}
+"""Candidates of the tuning: the linear schedule with the paper's start and several ends, and the cosine with several
+signal variances that it leaves; the last of each comes as close to zero signal as float32 has use for."""
+
+
+def trials(problem: str) -> list[Cell]:
+    """The short trainings that tune the fixed schedule of a problem."""
+    if problem not in _TRIALS:
+        return []
+    linear, ends, gammas = _TRIALS[problem]
+    tier = 2 if problem == "natural_x4" else 1
+    found = [
+        Cell(
+            problem,
+            f"trial_linear_{end:g}",
+            tier=tier,
+            kind="trial",
+            settings=(f"model.schedule={linear}", f"model.beta_ends=[1.0e-4, {end}]"),
+            sets=("validation",),
+        )
+        for end in ends
+    ]
+    return found + [
+        Cell(
+            problem,
+            f"trial_cosine_{gamma:.0e}",
+            tier=tier,
+            kind="trial",
+            settings=(COSINE, f"model.gamma_end={gamma:f}"),
+            sets=("validation",),
+        )
+        for gamma in gammas
+    ]
+
+
+def _qpi(seed: int) -> Iterator[Cell]:
+    """In the order in which they are wanted."""
+    paper = ("model.schedule=linear_qpi", "model.predicts=noise")
+    yield Cell("qpi", "cvdm", seed)
+    yield Cell("qpi", "cddpm_paper", seed, settings=(*paper, "model.norm=instance"), draws=(ANCESTRAL, OWN))
+    if seed == 0:
+        yield from trials("qpi")
+    yield Cell("qpi", "cddpm_tuned", seed, kind="tuned")
+    yield Cell("qpi", "regression", seed, settings=REGRESSION)
+    yield Cell("qpi", "cvdm_simple", seed, settings=("model.schedule=global",))
+    yield Cell("qpi", "cddpm_velocity", seed, settings=paper[:1])
+    yield Cell("qpi", "cvdm_two_networks", seed, settings=("model.schedule=paper",))
+    yield Cell("qpi", "cddpm_noise", seed, settings=paper)
+
+
+def _microscopy(seed: int) -> Iterator[Cell]:
+    yield Cell("microscopy", "cvdm", seed)
+    if seed == 0:
+        yield from trials("microscopy")
+    yield Cell("microscopy", "cddpm_tuned", seed, kind="tuned")
+    yield Cell("microscopy", "regression", seed, settings=REGRESSION)
+    yield Cell("microscopy", "dfcan", seed, settings=(*REGRESSION, "model.network=dfcan"))
+
+
+def _second_tier() -> Iterator[Cell]:
+    yield Cell("qpi", "cvdm_no_smoothness", settings=("model.smoothness_weight=0",))
+    yield Cell("qpi", "cvdm_exact_weight", settings=("model.objective=elbo",))
+    yield Cell("qpi", "cvdm_zero_mean", settings=("model.mean_network=true", "model.scale=0.3"))
+    yield Cell("microscopy", "cvdm_not_residual", settings=("model.residual=false",))
+    yield Cell("w2s", "cvdm")
+    yield Cell("w2s", "cddpm_cosine", settings=(COSINE,))
+    yield Cell("w2s", "bicubic", kind="classical")
+    yield Cell("natural_x4", "cvdm")
+    yield from trials("natural_x4")
+    yield Cell("natural_x4", "cddpm_tuned", kind="tuned")
+    yield Cell("natural_x4", "bicubic", kind="classical")
+    yield Cell("tsim_er", "cvdm")
+    yield Cell("tsim_er", "cddpm_cosine", settings=(COSINE,))
+    yield Cell("tsim_er", "bicubic", kind="classical")
+    yield Cell("real_phase", "cvdm")
+    yield Cell("real_phase", "cddpm_velocity", settings=("model.schedule=linear_qpi",))
+    yield Cell("real_phase", "us_tie", kind="classical")
+
+
+CELLS: Sequence[Cell] = (
+    Cell("qpi", "us_tie", kind="classical"),
+    *_qpi(0),
+    Cell("qpi", "cvdm", kind="sizes"),
+    Cell("qpi", "cvdm", kind="timing"),
+    *(Cell("microscopy", name, kind="classical") for name in ("bicubic", "wiener", "richardson_lucy")),
+    *_microscopy(0),
+    *_qpi(1),
+    *_microscopy(1),
+    Cell("qpi", "cvdm", kind="solvers", draws=SOLVERS, sets=("noise-free",)),
+    *(dataclasses.replace(cell, tier=2) for cell in _second_tier()),
+    Cell("microscopy", "cvdm", kind="solvers", tier=2, draws=SOLVERS),
+)
+"""In order of priority."""
+
+
+def cell_named(name: str) -> Cell:
+    """The cell of a name such as ``qpi/cvdm/0``."""
+    for cell in CELLS:
+        if cell.name == name:
+            return cell
+    raise SystemExit(f"there is no cell {name!r}; see --list")

@@ -1,0 +1,419 @@
+"""What a cell scores on each test image, kept image by image so that a measurement that was stopped goes on."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paper.matrix import PROBLEMS, Cell, Draw, Problem
+from paper.sources import TestImage, recipe_for, test_images
+from paper.stored import Places, Row, label, sets_of
+from sfumato import metrics
+from sfumato.assembly import build_model
+from sfumato.baselines import Regression
+from sfumato.calibration.ranks import central_interval
+from sfumato.calibration.scores import crps, spread_and_error
+from sfumato.data.scaling import image_range, scale_to
+from sfumato.figures import integral_of_beta, otsu, rank_correlation
+from sfumato.methods import Microscope, classical_method
+from sfumato.model_file import LoadedModel, load
+from sfumato.noise import NoiseField
+from sfumato.phase_methods import TwoShots, phase_method
+from sfumato.physics.optics import SIM_EXTENSION
+from sfumato.problems.microscopy_simulation import Microscope as Simulated
+from sfumato.problems.phase import PhaseSettings
+from sfumato.problems.request import parameters
+from sfumato.recipe import Recipe
+from sfumato.resolution import decorrelation
+from sfumato.restoration.array import normalised, regress
+from sfumato.sampling import sample
+from sfumato.schedule import Schedule
+
+__all__ = ["central", "measure", "score_draws", "score_estimate"]
+
+BATCH = 4
+"""Draws that go through the network together; more of them are no faster on a CPU."""
+BLOCK = 64
+"""Side of the training patches, in whose multiples other sizes are measured."""
+SPECTRUM_BANDS = 8
+
+Array = NDArray[Any]
+Values = dict[str, float]
+
+
+def measure(cell: Cell, places: Places) -> Iterator[Row]:
+    """Rows of a cell; those of images that were measured before come from its folder."""
+    torch.set_flush_denormal(True)
+    if cell.problem == "real_phase":
+        found = _real_phases(cell, places)
+    elif cell.kind == "timing":
+        found = _timing(cell, places)
+    elif cell.kind == "sizes":
+        found = _sizes(cell, places)
+    else:
+        found = _images(cell, places)
+    for method, test_set, image, values in found:
+        for metric, value in values.items():
+            yield Row(cell.problem, method, cell.seed, test_set, image, metric, value)
+
+
+_Found = Iterator[tuple[str, str, str, Values]]
+
+
+def _images(cell: Cell, places: Places) -> _Found:
+    recipe, problem = recipe_for(cell, places), PROBLEMS[cell.problem]
+    model = None if cell.kind == "classical" else load(places.work / cell.run / "model.safetensors")
+    kept = Kept(places, cell, model)
+    for draw in cell.draws:
+        for test_set in sets_of(cell, draw):
+            number = places.num_images(cell, test_set, draw)
+            for place, image in enumerate(test_images(cell.problem, test_set, number, recipe, places)):
+
+                def work(image: TestImage = image, place: int = place, draw: Draw = draw) -> Values:
+                    if model is None:
+                        return _classical(cell, problem, recipe, image, places.side(cell))
+                    return _restored(model, problem, image, place, draw, places.num_samples(cell), places.side(cell))
+
+                yield label(cell, draw), test_set, image.name, kept.get([label(cell, draw), test_set, image.name], work)
+
+
+class Kept:
+    """Values of images that were measured before, in a file of JSON lines; one cut off by a kill is measured again.
+
+    The first line says which model and settings they are of; others' values are thrown away.
+    """
+
+    def __init__(self, places: Places, cell: Cell, model: LoadedModel | None) -> None:
+        self.path = places.work / cell.name / "measured.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        draws = [dataclasses.asdict(draw) for draw in cell.draws]
+        told = [model.sha256 if model else "", places.num_samples(cell), places.side(cell), draws]
+        head = {"of": hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}
+        lines = list(_lines(self.path))
+        self.values: dict[tuple[str, ...], Values] = {}
+        if lines[:1] == [head]:
+            self.values = {tuple(line["key"]): line["values"] for line in lines[1:]}
+        with self.path.open("w", encoding="utf-8") as file:
+            for line in (head, *({"key": key, "values": values} for key, values in self.values.items())):
+                file.write(json.dumps(line) + "\n")
+
+    def get(self, key: list[str], work: Callable[[], Values]) -> Values:
+        """The values of one image, measured now if they are not known."""
+        if tuple(key) not in self.values:
+            values = {name: float(f"{value:.5g}") for name, value in work().items()}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, "values": values}) + "\n")
+            self.values[tuple(key)] = values
+            print(f"measured: {', '.join(key)}", flush=True)
+        return self.values[tuple(key)]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                return
+
+
+def central(image: Array, side: int) -> Array:
+    """The square in the middle of (C, H, W), or all of it if it is smaller."""
+    corners = [max(0, (length - side) // 2) for length in image.shape[1:]]
+    return image[:, corners[0] : corners[0] + side, corners[1] : corners[1] + side]
+
+
+def _classical(cell: Cell, problem: Problem, recipe: Recipe, image: TestImage, side: int) -> Values:
+    """Of a method that sees the whole image, which spares it false borders, and is measured on its middle."""
+    if recipe.problem == "phase":
+        settings = parameters(PhaseSettings, recipe.forward)
+        shots = TwoShots(settings.pixel_um, settings.wavelength_um, settings.defocus_um, settings.planes)
+        method = phase_method(cell.method, shots)
+    else:
+        scope = Simulated()
+        method = classical_method(
+            cell.method,
+            Microscope(
+                scope.pixel_um / 2, scope.numerical_aperture, scope.wavelength_um, offset=float(scope.camera.offset)
+            ),
+        )
+    started = time.process_time()
+    estimate = method.run(image.condition, 0)
+    seconds = time.process_time() - started
+    values = score_estimate(central(estimate, side), _in_units(central(image.truth, side), recipe), problem)
+    if problem.affine:
+        del values["MAE raw"]  # in the camera's units, not in the model's
+    if cell.method == "bicubic":
+        values.pop("resolution", None)  # interpolated noise looks like detail
+    return {**values, "seconds": seconds}
+
+
+def _in_units(truth: Array, recipe: Recipe) -> Array:
+    """Truth as models give it, but from 0 to 1 where each image is scaled by itself."""
+    if recipe.data.normalize != "image":
+        return np.asarray(truth, np.float64)
+    return (np.asarray(scale_to(truth, image_range(truth, recipe.data.quantiles)), np.float64) + 1) / 2
+
+
+def _restored(
+    model: LoadedModel, problem: Problem, image: TestImage, place: int, draw: Draw, num_samples: int, side: int
+) -> Values:
+    """Of a model on the middle of an image."""
+    recipe = model.info.recipe
+    measured, truth = central(image.condition, side), _in_units(central(image.truth, side), recipe)
+    condition, _ = normalised(measured, model, on_target_grid=True)
+    started = time.process_time()
+    draws = _draws(model, condition, place, draw, num_samples)
+    seconds = time.process_time() - started
+    if len(draws) == 1:
+        return {**score_estimate(draws[0].numpy(), truth, problem), "seconds": seconds}
+    scored = score_draws(draws, torch.from_numpy(np.ascontiguousarray(truth)), problem)
+    with torch.no_grad():
+        schedule = model.model.schedule(condition)
+        scored |= _schedule_values(schedule, _centred(draws, problem).std(0).numpy(), truth)
+    return {**scored, "seconds": seconds / num_samples}
+
+
+def _draws(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Tensor:
+    """(N, C, H, W) of float64 in the units of :func:`_in_units`; a regression gives one."""
+    recipe = model.info.recipe
+    if isinstance(model.model, Regression):
+        parts = [regress(condition, model)[None]]
+    else:
+        parts = [
+            sample(
+                model.model,
+                condition,
+                num_samples=min(BATCH, num_samples - first),
+                num_steps=draw.steps or recipe.sample.steps,
+                solver=draw.solver if draw.name else recipe.sample.solver,
+                eta=draw.eta if draw.name else recipe.sample.eta,
+                grid=draw.grid,
+                seed=NoiseField(0, image=place, sample=first),
+            )[:, 0]
+            for first in range(0, num_samples, BATCH)
+        ]
+    found = model.info.target.invert(torch.cat(parts), axis=1).double()
+    return (found + 1) / 2 if recipe.data.normalize == "image" else found
+
+
+def score_estimate(estimate: Array, truth: Array, problem: Problem) -> Values:
+    """Metrics of one image against its truth, both (C, H, W).
+
+    Example:
+        >>> problem = PROBLEMS["qpi"]
+        >>> truth = np.arange(64.0).reshape(1, 8, 8)
+        >>> score_estimate(truth + 2, truth, problem)["MAE"], score_estimate(truth + 2, truth, problem)["MAE raw"]
+        (0.0, 2.0)
+    """
+    made, against = (torch.from_numpy(np.array(image, np.float64))[None] for image in (estimate, truth))
+    values = {"MAE raw": float(metrics.mae(made, against))}
+    if problem.remove_mean:
+        made, against = (image - image.mean((-2, -1), keepdim=True) for image in (made, against))
+    if problem.affine:
+        made = metrics.affine_fit(made, against)
+    values |= {
+        "MAE": float(metrics.mae(made, against)),
+        "NRMSE": _or_nan(lambda: float(metrics.nrmse(made, against))),
+        "PSNR": _or_nan(lambda: float(metrics.psnr(made, against))),
+        "MS-SSIM": _or_nan(lambda: float(metrics.ms_ssim(made, against))),
+    }
+    if problem.unit == "of white":
+        values["PSNR"] = float(metrics.psnr(made, against, data_range=1.0))
+        values["SSIM"] = _or_nan(lambda: float(metrics.ssim(made, against, data_range=1.0)))
+    if problem.pixel_um is not None:
+        values |= _sharpness(made[0, 0], against[0, 0], problem.pixel_um)
+    return values
+
+
+def score_draws(draws: Tensor, truth: Tensor, problem: Problem) -> Values:
+    """Metrics of the mean of draws (N, C, H, W) against the truth (C, H, W), of one draw, and of all as a posterior."""
+    mean = draws.mean(0)
+    values = score_estimate(mean.numpy(), truth.numpy(), problem)
+    single = score_estimate(draws[0].numpy(), truth.numpy(), problem)
+    values |= {
+        f"{name} single": single[name]
+        for name in ("MAE", "resolution", "spectrum low", "spectrum high")
+        if name in single
+    }
+    values["CRPS raw"] = float(crps(draws[:, None], truth[None]))
+    centred, sought = _centred(draws, problem), _centred(truth, problem)
+    values["CRPS"] = float(crps(centred[:, None], sought[None]))
+    i, j = central_interval(len(draws), 0.9)
+    ordered = draws.sort(0).values
+    values["coverage 90"] = float(((truth >= ordered[i - 1]) & (truth <= ordered[j - 1])).double().mean())
+    spread, error = spread_and_error(draws[:, None], truth[None])
+    values["spread / error"] = float((spread / error).sqrt())
+    values["std-error"] = rank_correlation(centred.std(0).numpy(), (centred.mean(0) - sought).abs().numpy())
+    return values
+
+
+def _centred(images: Tensor, problem: Problem) -> Tensor:
+    """Without the mean of each image, where it does not count."""
+    return images - images.mean((-2, -1), keepdim=True) if problem.remove_mean else images
+
+
+def _schedule_values(schedule: Schedule, std: Array, truth: Array) -> Values:
+    """How the schedule of an image lies: against the draws' spread, on structure, and over time."""
+    t = torch.linspace(0, 1, 101)
+    gamma = np.array([float(schedule.gamma(time).mean()) for time in t])
+    values = {"gamma width": float(((gamma > 0.05) & (gamma < 0.95)).mean()), "gamma end": float(gamma[-1])}
+    beta = integral_of_beta(schedule)[0]
+    if beta.shape == truth.shape and np.ptp(beta) > 0:
+        values["std-beta"] = rank_correlation(std, beta)
+        mask = truth > otsu(truth)
+        values["beta structure / background"] = float(beta[mask].mean() / beta[~mask].mean())
+    return values
+
+
+def _sharpness(image: Tensor, truth: Tensor, pixel_um: float) -> Values:
+    """Resolution in nm, and the least and the largest ratio of power to the truth's, over bands up to the cut-off."""
+    nyquist = 0.5 / pixel_um
+    highest = min(1.0, SIM_EXTENSION * Simulated().cutoff / nyquist)
+    ratios = _power(image, highest) / _power(truth, highest)
+    return {
+        "resolution": _or_nan(lambda: 1000 * decorrelation(image, pixel_um=pixel_um).resolution_um),
+        "spectrum low": float(ratios.min()),
+        "spectrum high": float(ratios.max()),
+    }
+
+
+def _power(image: Tensor, highest: float) -> Array:
+    """Mean power in rings of equal width up to a fraction of the Nyquist frequency."""
+    window = torch.hann_window(image.shape[0], periodic=False).double()[:, None] * torch.hann_window(
+        image.shape[1], periodic=False
+    )
+    power = torch.fft.fft2((image - image.mean()) * window).abs().square()
+    radius = torch.hypot(*torch.meshgrid(*(2 * torch.fft.fftfreq(n) for n in image.shape), indexing="ij"))
+    band = (radius / highest * SPECTRUM_BANDS).long()
+    return np.array([float(power[band == number].mean()) for number in range(SPECTRUM_BANDS)])
+
+
+def _or_nan(work: Callable[[], float]) -> float:
+    try:
+        return work()
+    except ValueError:  # an image too small or too flat for the metric
+        return math.nan
+
+
+LAYOUTS = {
+    "1x": (BLOCK, BLOCK),
+    "2x": (2 * BLOCK, 2 * BLOCK),
+    "4x": (4 * BLOCK, 4 * BLOCK),
+    "1x by 4x": (BLOCK, 4 * BLOCK),
+}
+
+
+def _sizes(cell: Cell, places: Places) -> _Found:
+    """Error when the same pixels are restored in pieces of different sizes; means are removed in blocks of 64."""
+    recipe, model = recipe_for(cell, places), load(places.work / cell.run / "model.safetensors")
+    kept = Kept(places, cell, model)
+    number = places.num_images(cell, "noise-free", Draw())
+    for place, image in enumerate(test_images(cell.problem, "noise-free", number, recipe, places)):
+
+        def work(image: TestImage = image, place: int = place) -> Values:
+            found = {}
+            for name, size in LAYOUTS.items():
+                estimate = _in_pieces(model, image.condition, size, place, places.num_samples(cell))
+                error = estimate - np.asarray(image.truth, np.float64)
+                found[f"MAE {name}"] = _blockwise(error)
+                found[f"MAE raw {name}"] = float(np.abs(error).mean())
+            return found
+
+        yield cell.method, "sizes", image.name, kept.get(["sizes", image.name], work)
+
+
+def _in_pieces(model: LoadedModel, condition: Array, size: tuple[int, int], place: int, num_samples: int) -> Array:
+    estimate = np.empty((model.info.target_channels, *condition.shape[1:]))
+    for top in range(0, condition.shape[1], size[0]):
+        for left in range(0, condition.shape[2], size[1]):
+            cut = np.s_[:, top : top + size[0], left : left + size[1]]
+            part, _ = normalised(np.ascontiguousarray(condition[cut]), model, on_target_grid=True)
+            estimate[cut] = _draws(model, part, place, Draw(), num_samples).mean(0).numpy()
+    return estimate
+
+
+def _blockwise(error: Array) -> float:
+    """Mean absolute error once the mean of each block of 64 pixels is removed."""
+    blocks = [
+        error[:, top : top + BLOCK, left : left + BLOCK]
+        for top in range(0, error.shape[1], BLOCK)
+        for left in range(0, error.shape[2], BLOCK)
+    ]
+    return float(np.mean([np.abs(block - block.mean()).mean() for block in blocks]))
+
+
+def _timing(cell: Cell, places: Places) -> _Found:
+    """Seconds of a draw, CVDM and CDDPM in turn at equal steps; weights do not matter for that."""
+    kinds = {"cvdm": recipe_for(cell, places).model}
+    kinds["cddpm"] = kinds["cvdm"].model_copy(update={"schedule": "linear_qpi"})
+    models = {name: build_model(kind, 2, 1) for name, kind in kinds.items()}
+    side = places.side(cell)
+    condition = torch.zeros(1, 2, side, side)
+    seconds: dict[str, list[float]] = {name: [] for name in models}
+    for repeat in range(5):
+        for name, model in models.items():
+            started = time.perf_counter()
+            sample(model, condition, num_samples=BATCH, num_steps=16, seed=repeat)
+            seconds[name].append((time.perf_counter() - started) / BATCH)
+    # A busy machine can only add to the time of a draw.
+    best = {name: min(values) for name, values in seconds.items()}
+    yield "cvdm", "timing", "best of 5", {"seconds": best["cvdm"], "ratio to cddpm": best["cvdm"] / best["cddpm"]}
+    yield "cddpm", "timing", "best of 5", {"seconds": best["cddpm"]}
+
+
+def _real_phases(cell: Cell, places: Places) -> _Found:
+    """How well the phases of real specimens explain the defocused images, and agree with the transport equation."""
+    import phase_zero_shot
+    from real_phases import forward_error
+
+    for field in phase_zero_shot.fields():
+        _, reference = phase_zero_shot.best_tie(field)
+        if cell.kind == "classical":
+            mean = reference
+        else:
+            mean, _ = phase_zero_shot.estimated(places.work / cell.run, field)
+        correlation, nrmse = phase_zero_shot.agreement(mean, reference)
+        values = {"correlation with TIE": correlation, "NRMSE against TIE": nrmse}
+        values["forward error"] = forward_error(field, mean, field.defocus_um, field.defocused)
+        for distance, measured in field.unseen:
+            values[f"forward error at {distance:+g} um"] = forward_error(field, mean, distance, measured)
+        yield cell.method, "specimens", field.name, values
+
+
+def seconds_of(cell: Cell, places: Places) -> tuple[float, float]:
+    """Processor seconds of a training step and of a network call on one test image, from a few of each."""
+    recipe, problem = recipe_for(cell, places), PROBLEMS[cell.problem]
+    channels = {"phase": (2, 1), "natural": (3, 3)}.get(recipe.problem, (1, 1))
+    model = build_model(recipe.model, *channels)
+    optimizer = torch.optim.AdamW(model.parameters())
+    generator = torch.Generator().manual_seed(0)
+    shape = (recipe.train.batch_size, recipe.data.patch, recipe.data.patch)
+    condition = torch.randn(shape[0], channels[0], *shape[1:], generator=generator)
+    target, eps = torch.randn(2, shape[0], channels[1], *shape[1:], generator=generator)
+    steps, calls = [], []
+    for _ in range(4):
+        started = time.process_time()
+        optimizer.zero_grad()
+        model.loss(condition, target, t=torch.rand(len(eps), generator=generator), eps=eps).total.backward()
+        optimizer.step()
+        steps.append(time.process_time() - started)
+    image = torch.randn(1, channels[0], problem.crop, problem.crop, generator=generator)
+    for _ in range(2):
+        started = time.process_time()
+        if isinstance(model, Regression):
+            model.center(image)
+            calls.append(0.0)
+        else:
+            sample(model, image, num_samples=BATCH, num_steps=2, seed=0)
+            calls.append((time.process_time() - started) / BATCH / 2)
+    return min(steps), min(calls)

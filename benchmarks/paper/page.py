@@ -1,0 +1,296 @@
+"""The tables of docs/results.md, made of the stored figures alone, and the check that the page has them."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from paper.claims import CHAIN, CLAIMS, EXPECTED_COVERAGE, GOALS, HIGHER_IS_BETTER, STRUCTURES, Claim, Finding, verdict
+from paper.matrix import CELLS, PROBLEMS, TRIAL_SHARE, Cell, trials
+from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, read_all
+from sfumato.significance import interval, paired_test, ranking
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["blocks", "check", "write"]
+
+SHOWN: Mapping[str, Sequence[str]] = {
+    "qpi": ("MAE", "MAE raw", "MS-SSIM", "NRMSE", "CRPS", "coverage 90", "seconds"),
+    "microscopy": ("MAE", "MS-SSIM", "NRMSE", "resolution", "resolution single", "CRPS", "coverage 90", "seconds"),
+    "w2s": ("MAE", "MS-SSIM", "PSNR", "CRPS", "coverage 90", "seconds"),
+    "natural_x4": ("MAE", "PSNR", "SSIM", "MS-SSIM", "CRPS", "coverage 90", "seconds"),
+    "tsim_er": ("MAE", "MS-SSIM", "PSNR", "CRPS", "coverage 90", "seconds"),
+    "real_phase": ("forward error", "correlation with TIE", "NRMSE against TIE"),
+}
+"""Columns of the tables; further metrics are in the files."""
+_UNITS = {"resolution": "nm", "resolution single": "nm", "PSNR": "dB", "seconds": "s per draw"}
+_NONE = "not measured yet"
+
+
+def blocks(figures: Figures, results: Path) -> dict[str, str]:
+    """Every generated part of the page by name."""
+    found = {claim: [f for check in claim.checks for f in check(figures)] for claim in (*CLAIMS, *GOALS)}
+    made = {"verdicts": _verdicts(found), "cells": _cells(results, figures), "gain": _gain(figures)}
+    made |= {f"claim {claim.number}": _claim(claim, findings) for claim, findings in found.items()}
+    made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
+    made["tuning"] = _tuning(figures)
+    made["solvers"] = _solvers(figures)
+    made["costs"] = _costs(figures)
+    return made
+
+
+def _verdicts(found: Mapping[Claim, Sequence[Finding]]) -> str:
+    lines = ["| | claim | verdict |", "|---|---|---|"]
+    lines += [f"| {claim.number} | {claim.text} | **{verdict(findings)}** |" for claim, findings in found.items()]
+    return "\n".join(lines)
+
+
+def _claim(claim: Claim, found: Sequence[Finding]) -> str:
+    lines = [f"{claim.text}", "", f"Verdict: **{verdict(found)}**. Rule: {claim.rule}", ""]
+    lines += ["| what | found | test | holds |", "|---|---|---|---|"]
+    answer = {True: "yes", False: "no", None: ""}
+    lines += [f"| {f.what} | {f.found} | {f.test} | {answer[f.holds]} |" for f in found]
+    return "\n".join(lines)
+
+
+def _methods(problem: str) -> list[str]:
+    """Labels of a problem's methods in the order of the matrix, without the draws of the study of solvers."""
+    found = []
+    for cell in CELLS:
+        if cell.problem == problem and cell.kind in ("model", "tuned", "classical"):
+            found += [f"{cell.method}:{draw.name}" if draw.name else cell.method for draw in cell.draws]
+    return list(dict.fromkeys(found))
+
+
+def _tables(problem: str, figures: Figures) -> str:
+    about, parts = PROBLEMS[problem], []
+    for test_set in about.sets:
+        parts += [_table(problem, test_set, figures, group) for group in (STRUCTURES if about.groups else ("",))]
+    if _has_figure(problem, figures):
+        parts.insert(0, f"![Error of every method](figures/results_{problem}.svg)")
+    return "\n\n".join(parts)
+
+
+def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
+    """Means over images, of all seeds, with 95% intervals; the significantly best in bold."""
+    metrics, methods = SHOWN[problem], _methods(problem)
+    values = {
+        (method, metric): {
+            image: value
+            for image, value in figures.mean_over_seeds(problem, method, test_set, metric).items()
+            if image.startswith(group) and np.isfinite(value)
+        }
+        for method in methods
+        for metric in metrics
+    }
+    best = {metric: _best({m: values[m, metric] for m in methods}, metric) for metric in metrics}
+    heads = [f"{metric} ({_UNITS[metric]})" if metric in _UNITS else metric for metric in metrics]
+    lines = [
+        f"**{PROBLEMS[problem].title}, {group or test_set}**; MAE and CRPS in {PROBLEMS[problem].unit}.",
+        "",
+        f"| method | seeds | images | {' | '.join(heads)} |",
+        "|---" * (len(metrics) + 3) + "|",
+    ]
+    for method in methods:
+        seeds = figures.seeds(problem, method, test_set, metrics[0])
+        if not seeds:
+            lines.append(f"| `{method}` | | | {_NONE} |" + " |" * (len(metrics) - 1))
+            continue
+        cells = [_cell([*values[method, metric].values()], method == best[metric]) for metric in metrics]
+        number = len(values[method, metrics[0]])
+        lines.append(f"| `{method}` | {len(seeds)} | {number} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(numbers: Sequence[float], is_best: bool) -> str:
+    if not numbers:
+        return ""
+    low, high = interval(np.array(numbers))
+    mean = f"{np.mean(numbers):.3g}"
+    return f"**{mean}** ({low:.3g} to {high:.3g})" if is_best else f"{mean} ({low:.3g} to {high:.3g})"
+
+
+def _best(values: Mapping[str, Mapping[str, float]], metric: str) -> str | None:
+    """The method that beats every other on the images that all have, at 0.05 with Holm's correction."""
+    some = {method: each for method, each in values.items() if each and ":" not in method}
+    if len(some) < 2 or metric in ("seconds", "coverage 90"):
+        return None
+    common = [image for image in next(iter(some.values())) if all(image in each for each in some.values())]
+    if len(common) < 2:
+        return None
+    stacked = np.array([[each[image] for image in common] for each in some.values()])
+    place = ranking(stacked, higher_is_better=metric in HIGHER_IS_BETTER).best
+    return None if place is None else [*some][place]
+
+
+def _gain(figures: Figures) -> str:
+    """MAE along the chain from the paper's CDDPM to CVDM, on the images that all of its measured methods have."""
+    values = {method: figures.mean_over_seeds("qpi", method, "noise-free", "MAE") for method in CHAIN}
+    some = [each for each in values.values() if each]
+    images = [image for image in some[0] if all(image in each for each in some)] if some else []
+    lines = [
+        f"| step | method | MAE (rad), {len(images)} images | change to the line above | p |",
+        "|---|---|---|---|---|",
+    ]
+    before = None
+    for method, cause in CHAIN.items():
+        if not values[method]:
+            lines.append(f"| {cause} | `{method}` | {_NONE} | | |")
+            continue
+        now = np.array([values[method][image] for image in images])
+        change = "| "
+        if before is not None:
+            change = f"{100 * (now.mean() / before.mean() - 1):+.1f}% | {paired_test(now, before):.2g}"
+        lines.append(f"| {cause} | `{method}` | {now.mean():.4g} | {change} |")
+        before = now
+    return "\n".join(lines)
+
+
+def _tuning(figures: Figures) -> str:
+    lines = ["| problem | candidate | MAE on validation images | 95% interval | |", "|---|---|---|---|---|"]
+    for problem in PROBLEMS:
+        chosen = chosen_trial(problem, figures)
+        for trial in trials(problem):
+            values = [*figures.images(problem, trial.method, 0, "validation", "MAE").values()]
+            if not values:
+                lines.append(f"| {problem} | `{trial.method}` | {_NONE} | | |")
+                continue
+            low, high = interval(np.array(values))
+            mark = "chosen" if trial == chosen else ""
+            lines.append(f"| {problem} | `{trial.method}` | {np.mean(values):.4g} | {low:.4g} to {high:.4g} | {mark} |")
+    costs = [f"{len(trials(name)) / TRIAL_SHARE:g} trainings on {name}" for name in PROBLEMS if trials(name)]
+    return "\n".join([*lines, "", f"What the tuning costs on top, in full trainings: {', '.join(costs)}."])
+
+
+def _costs(figures: Figures) -> str:
+    lines = ["| problem | method | minutes of training on one core, by seed |", "|---|---|---|"]
+    for cell in CELLS:
+        seeds = figures.seeds(cell.problem, cell.method, "training", "minutes")
+        if cell.kind in ("model", "tuned") and cell.seed == 0:
+            each = [figures.images(cell.problem, cell.method, seed, "training", "minutes")["all"] for seed in seeds]
+            lines.append(f"| {cell.problem} | `{cell.method}` | {', '.join(f'{m:.0f}' for m in each) or _NONE} |")
+    return "\n".join(lines)
+
+
+def _solvers(figures: Figures) -> str:
+    lines = [
+        f"| problem | draw | MAE | MS-SSIM | CRPS | coverage of 90%, {EXPECTED_COVERAGE:.3f} if right | s per draw |",
+        "|---" * 7 + "|",
+    ]
+    for cell in CELLS:
+        if cell.kind != "solvers":
+            continue
+        test_set = (cell.sets or tuple(PROBLEMS[cell.problem].sets))[0]
+        for draw in cell.draws:
+            columns = [
+                [*figures.images(cell.problem, f"{cell.method}:{draw.name}", cell.seed, test_set, metric).values()]
+                for metric in ("MAE", "MS-SSIM", "CRPS", "coverage 90", "seconds")
+            ]
+            shown = " | ".join(_cell(values, False) for values in columns) if columns[0] else f"{_NONE} | | | |"
+            lines.append(f"| {cell.problem} | {draw.name} | {shown} |")
+    return "\n".join(lines)
+
+
+def _cells(results: Path, figures: Figures) -> str:
+    """How much of the matrix is measured."""
+    places = Places(results, results, results)
+    lines = ["| tier | measured | cells |", "|---|---|---|"]
+    for tier in (1, 2):
+        cells = [cell for cell in CELLS if cell.tier == tier]
+        done = [cell for cell in cells if _measured(cell, places, figures)]
+        lines.append(f"| {tier} | {len(done)} | {len(cells)} |")
+    return "\n".join(lines)
+
+
+def _measured(cell: Cell, places: Places, figures: Figures) -> bool:
+    is_trial = file_of(cell) == "tuning"
+    rows = [row for row in figures.rows if row.problem == cell.problem and (row.set == "validation") == is_trial]
+    return is_measured(cell, places, rows)
+
+
+def _has_figure(problem: str, figures: Figures) -> bool:
+    metric = SHOWN[problem][0]
+    test_set = next(iter(PROBLEMS[problem].sets))
+    return sum(bool(figures.seeds(problem, method, test_set, metric)) for method in _methods(problem)) >= 2
+
+
+def draw(problem: str, figures: Figures) -> "Figure":
+    """The first metric of every method: a dot per seed, the 95% interval of the mean over seeds as a bar."""
+    from sfumato.plotting import new_figure
+
+    metric, about = SHOWN[problem][0], PROBLEMS[problem]
+    sets = [s for s in about.sets if any(figures.seeds(problem, m, s, metric) for m in _methods(problem))]
+    methods = [m for m in _methods(problem) if any(figures.seeds(problem, m, s, metric) for s in sets)]
+    figure = new_figure(7, 0.9 + 0.34 * len(methods))
+    axes = figure.subplots()
+    colours = ("#0072B2", "#D55E00")
+    for number, (test_set, colour) in enumerate(zip(sets, colours, strict=False)):
+        shift = 0.16 * (number - (len(sets) - 1) / 2)
+        for place, method in enumerate(methods):
+            values = np.array([*figures.mean_over_seeds(problem, method, test_set, metric).values()])
+            if not len(values):
+                continue
+            axes.plot(
+                interval(values), [place + shift] * 2, color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt"
+            )
+            for seed in figures.seeds(problem, method, test_set, metric):
+                mean = np.mean([*figures.images(problem, method, seed, test_set, metric).values()])
+                axes.plot(mean, place + shift, "o", color=colour, markersize=5)
+        axes.plot([], [], "o", color=colour, label=f"{test_set}: mean of a seed; bar: 95% interval")
+    axes.set_yticks(range(len(methods)), methods)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"{metric} ({about.unit})" if metric == "MAE" else metric)
+    axes.set_xlim(left=0)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=8)
+    return figure
+
+
+def _replaced(text: str, made: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The page with its generated parts renewed, and the names of those that are not in it."""
+    missing = []
+    for name, body in made.items():
+        pattern = re.compile(rf"(<!-- begin {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL)
+        text, found = pattern.subn(_filler(body), text)
+        if not found:
+            missing.append(name)
+    return text, missing
+
+
+def _filler(body: str) -> Callable[[re.Match[str]], str]:
+    return lambda match: f"{match[1]}\n{body}\n\n{match[2]}"
+
+
+def write(page: Path, results: Path) -> None:
+    """Renew the generated parts of the page, and its figures."""
+    figures = read_all(results)
+    text, missing = _replaced(page.read_text(encoding="utf-8"), blocks(figures, results))
+    if missing:
+        raise SystemExit(f"{page} has no place for {', '.join(missing)}; add <!-- begin NAME --> and <!-- end NAME -->")
+    page.write_text(text, encoding="utf-8")
+    for problem in PROBLEMS:
+        if _has_figure(problem, figures):
+            path = page.parent / "figures" / f"results_{problem}.svg"
+            path.parent.mkdir(exist_ok=True)
+            draw(problem, figures).savefig(path, metadata={"Date": None})
+
+
+def check(page: Path, results: Path) -> None:
+    """Exit non-zero if the page does not say what the stored figures say."""
+    figures = read_all(results)
+    now = page.read_text(encoding="utf-8")
+    made = blocks(figures, results)
+    _, missing = _replaced(now, made)
+    stale = [name for name, body in made.items() if name not in missing and _replaced(now, {name: body})[0] != now]
+    drawn = [f"figures/results_{name}.svg" for name in PROBLEMS if _has_figure(name, figures)]
+    lost = [name for name in drawn if not (page.parent / name).exists()]
+    if missing or stale or lost:
+        raise SystemExit(
+            f"{page.name} does not say what is stored: {', '.join([*missing, *stale, *lost])}; "
+            "run python benchmarks/paper_small.py --report"
+        )
+    print(f"{page.name} says what is stored: {len(made)} tables from {len(figures.rows)} numbers")

@@ -1,0 +1,161 @@
+"""Recipes of cells with their data, and the images that they are measured on."""
+
+import contextlib
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from paper.matrix import PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
+from paper.stored import Places, chosen_settings
+from sfumato.cli.settings import recipe_of
+from sfumato.durable import replace_text
+from sfumato.recipe import Recipe
+
+if TYPE_CHECKING:
+    from sfumato.data.frames import PairSource
+
+__all__ = ["TestImage", "recipe_for", "test_images"]
+
+RECIPES = Path(__file__).parents[2] / "recipes" / "small"
+NOISE_SEED = 1000
+"""Of the noise of test images: that of no training."""
+_VALIDATION_FIELD = "069"
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class TestImage:
+    """A test image as its files have it; arrays are (C, H, W).
+
+    Attributes:
+        name: Of the file.
+        condition: What was measured, on the target's grid.
+        truth: Same grid.
+    """
+
+    name: str
+    condition: Array
+    truth: Array
+
+
+def recipe_for(cell: Cell, places: Places) -> Recipe:
+    """The recipe that a cell trains, or whose problem it is measured on.
+
+    Raises:
+        SystemExit: If the trials that choose its end points are not all measured.
+    """
+    problem = PROBLEMS[cell.problem]
+    settings = [*cell.settings, f"train.seed={cell.seed}", f"name={cell.problem}_{cell.method}"]
+    if cell.kind == "tuned":
+        settings += chosen_settings(cell.problem, places)
+    base = recipe_of(RECIPES / f"{problem.recipe}.yaml", [*settings, *places.settings])
+    data = {"manifest" if cell.problem == "w2s" else "folder": str(_training_data(cell.problem, places))}
+    update: dict[str, Any] = {"data": base.data.model_copy(update=data)}
+    if cell.kind == "trial":
+        update["train"] = base.train.model_copy(update={"steps": max(1, base.train.steps // TRIAL_SHARE)})
+    return base.model_copy(update=update)
+
+
+def _training_data(problem: str, places: Places) -> Path:
+    if problem == "microscopy":
+        return places.work / "simulated"
+    if problem == "w2s":
+        return places.work / "w2s" / "pairs.csv"
+    return places.data / PROBLEMS[problem].data
+
+
+def make_data(problem: str, places: Places) -> None:
+    """Write what is made once for all cells of a problem: simulated fields, or a list of pairs."""
+    if problem == "microscopy" and not (places.work / "simulated").exists():
+        from sfumato.problems.microscopy_simulation import simulate
+
+        part = places.work / "simulated.part"
+        if part.exists():
+            shutil.rmtree(part)
+        cells: Any = SIMULATION["cells"]
+        side, seed = (int(str(SIMULATION[name])) for name in ("side", "seed"))
+        simulate(part, seed=seed, cells=cells, side=side, layout="biosr").rename(places.work / "simulated")
+    if problem == "w2s":
+        _write_w2s(places)
+
+
+def _write_w2s(places: Places) -> None:
+    """A list of the pairs, one field of the training images kept for validation, beside links to their folders."""
+    rows = ["input,target,split"]
+    (places.work / "w2s").mkdir(parents=True, exist_ok=True)
+    for part in ("train", "test"):
+        with contextlib.suppress(FileExistsError):
+            (places.work / "w2s" / part).symlink_to(places.data / PROBLEMS["w2s"].data / part)
+        for noisy in sorted((places.data / PROBLEMS["w2s"].data / part / "noisy").glob("*.tif")):
+            split = "validation" if noisy.name.startswith(_VALIDATION_FIELD) else part
+            rows.append(f"{part}/noisy/{noisy.name},{part}/clean/{noisy.name},{split}")
+    replace_text(places.work / "w2s" / "pairs.csv", "\n".join(rows) + "\n", untouched="No list was written")
+
+
+def test_images(problem: str, test_set: str, number: int, recipe: Recipe, places: Places) -> list[TestImage]:
+    """So many images of a set, spread evenly over it, or over the structures and levels of light.
+
+    Args:
+        problem: One of ``PROBLEMS``.
+        test_set: One of its sets, or ``validation``, images kept from training.
+        number: How many.
+        recipe: From :func:`recipe_for`.
+        places: Where data are.
+    """
+    source = _source(problem, test_set, recipe, places)
+    indices = list(range(len(source)))
+    if problem == "microscopy":
+        indices = [index for index in indices if _is_wanted(source.name(index))]
+    # Fewer images are some of the full set's, so that methods measured on fewer can be paired with the others.
+    full = _spread(indices, PROBLEMS[problem].sets.get(test_set, TRIAL_IMAGES))
+    images = []
+    for index in _spread(full, number):
+        condition, truth = source.read(index, [0, 0], source.spatial(index))
+        name = source.name(index)
+        short = name.rpartition("/")[2] if recipe.problem in ("phase", "natural") else name
+        images.append(TestImage(short, np.asarray(condition), np.asarray(truth)))
+    return images
+
+
+def _spread(items: list[int], number: int) -> list[int]:
+    """So many of a list, evenly."""
+    return [items[int(place)] for place in np.linspace(0, len(items) - 1, min(number, len(items)))]
+
+
+test_images.__test__ = False  # type: ignore[attr-defined]
+TestImage.__test__ = False  # type: ignore[attr-defined]
+
+
+def _is_wanted(name: str) -> bool:
+    """One level of light per field, in turn: ``ER/Cell_001/level_02``, ``ER/Cell_002/level_05``."""
+    found = re.search(r"Cell_(\d+)/level_(\d+)", name)
+    assert found is not None
+    levels: Any = SIMULATION["levels"]
+    return bool(int(found[2]) == levels[int(found[1]) % len(levels)])
+
+
+def _source(problem: str, test_set: str, recipe: Recipe, places: Places) -> "PairSource":
+    from sfumato.preparation import open_held_out, open_sources
+    from sfumato.problems.natural import DownsampledPairs, NaturalSettings
+    from sfumato.problems.phase import PhasePairs, PhaseSettings
+    from sfumato.problems.photographs import Photographs, find_photographs
+    from sfumato.problems.request import parameters
+
+    if test_set == "validation":
+        return open_sources(recipe, splits=["validation"], cache_bytes=0)["validation"]
+    if recipe.problem not in ("phase", "natural"):
+        return open_held_out(recipe, "test")
+    name = "natural_coco" if problem == "qpi" else "natural_kodak"
+    paths = find_photographs(places.data / name, validation_fraction=0)["train"]
+    if problem == "qpi":
+        settings = parameters(PhaseSettings, recipe.forward)
+        photographs = Photographs(paths, side_px=settings.side_px)
+        return PhasePairs(photographs, settings, seed=NOISE_SEED, is_noisy=test_set == "noisy")
+    natural = parameters(NaturalSettings, recipe.forward)
+    return DownsampledPairs(Photographs(paths, side_px=natural.side_px, channels=3), natural.factor)

@@ -1,0 +1,200 @@
+"""The harness of docs/results.md: one tiny cell end to end, what it resumes, what it reports, and what it compares."""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_sets import make_photographs
+from paper import claims, page, running, stored
+from paper.claims import Finding, better, not_worse, verdict
+from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
+from paper.sources import recipe_for
+from paper.stored import Figures, Places, Row
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "benchmarks" / "paper_small.py"
+TINY = (
+    "forward.side_px=64",
+    "model.base=4",
+    "model.rate_base=4",
+    "model.num_scales=2",
+    "data.patch=16",
+    "train.steps=6",
+    "train.batch_size=2",
+    "train.warmup=1",
+    "train.save_every=2",
+    "sample.steps=2",
+    "sample.samples=2",
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for name in ("natural_imagenet100", "natural_coco"):
+        make_photographs(folder / name, [f"{number}.png" for number in range(4)])
+    return folder
+
+
+def script(folder: Path, data: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    settings = [part for setting in TINY for part in ("--set", setting)]
+    small = ["--samples", "3", "--images", "2", "--crop", "32", "--work", str(folder / "work"), "--jobs", "1"]
+    places = ["--results", str(folder / "results"), "--page", str(folder / "results.md")]
+    return subprocess.run(
+        [sys.executable, str(SCRIPT), *options, *small, *places, *settings],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "SFUMATO_DATA": str(data), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_a_cell_is_trained_measured_resumed_and_reported(tmp_path: Path, data: Path) -> None:
+    """Losing the last checkpoint and half of what was measured changes nothing in the end."""
+    first = script(tmp_path, data, "--run", "qpi/cvdm/0")
+    assert first.returncode == 0, first.stdout + first.stderr
+    csv = tmp_path / "results" / "qpi.csv"
+    before = stored.read(csv)
+    assert {row.method for row in before} == {"cvdm"}
+    assert {row.set for row in before} == {"noise-free", "noisy", "training"}
+    mine = [row for row in before if row.method == "cvdm" and row.metric == "MAE"]
+    assert len(mine) == 4
+    assert all(row.value > 0 for row in mine)
+
+    places = Places(tmp_path / "work", data, tmp_path / "results", TINY, 3, 2, 32)
+    cell = cell_named("qpi/cvdm/0")
+    assert running.state(cell, places) == "measured"
+    run = tmp_path / "work" / "qpi" / "cvdm" / "0"
+    lines = (run / "measured.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 5  # one head and four images
+    (run / "measured.jsonl").write_text("\n".join([*lines[:2], lines[2][:20]]), encoding="utf-8")
+    newest = max((run / "checkpoints").iterdir())
+    shutil.rmtree(newest) if newest.is_dir() else newest.unlink()
+    metrics = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    kept = [line for line in metrics if line["step"] < 6]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+    (run / "rows.csv").unlink()
+    csv.unlink()
+    assert running.state(cell, places).startswith("training")
+    again = script(tmp_path, data, "--run", "qpi/cvdm/0")
+    assert again.returncode == 0, again.stdout + again.stderr
+    found, wanted = (
+        [repr(row) for row in rows if row.metric not in ("seconds", "minutes")]  # as text, since NaN is not itself
+        for rows in (stored.read(csv), before)
+    )
+    assert found == wanted
+
+    stored.merge(csv, [row._replace(method="us_tie", value=1.1 * row.value) for row in before])
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    (tmp_path / "results.md").write_text(text, encoding="utf-8")
+    page.write(tmp_path / "results.md", tmp_path / "results")
+    page.check(tmp_path / "results.md", tmp_path / "results")
+    written = (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "| `us_tie` | 1 | 2 |" in written
+    assert "| `cddpm_paper` | | | not measured yet |" in written
+    changed = [row._replace(value=2 * row.value) if row.metric == "MAE" else row for row in stored.read(csv)]
+    stored.merge(csv, changed)
+    with pytest.raises(SystemExit, match="table qpi"):
+        page.check(tmp_path / "results.md", tmp_path / "results")
+
+
+def test_the_page_says_what_is_stored() -> None:
+    page.check(ROOT / "docs" / "results.md", stored.RESULTS)
+
+
+def test_names_of_cells_differ() -> None:
+    names = [cell.name for cell in CELLS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_diffusion_methods_share_network_steps_and_order(problem: str, tmp_path: Path) -> None:
+    """They differ in the schedule, in what is predicted and diffused, and in the paper's normalisation."""
+    places = Places(tmp_path, tmp_path, tmp_path)
+    cells = [cell for cell in CELLS if cell.problem == problem and cell.kind == "model"]
+    recipes = [recipe_for(cell, places) for cell in cells if "model.method=regression" not in cell.settings]
+    may_differ = {
+        *("schedule", "predicts", "objective", "norm", "residual", "mean_network", "scale", "smoothness_weight"),
+        *("beta_ends", "gamma_end"),
+    }
+    for recipe in recipes[1:]:
+        one, other = (r.model.model_dump(exclude=may_differ) for r in (recipes[0], recipe))
+        assert one == other
+        assert recipe.data == recipes[0].data
+        assert recipe.train.model_copy(update={"seed": 0}) == recipes[0].train.model_copy(update={"seed": 0})
+        assert recipe.sample == recipes[0].sample
+
+
+def made(problem: str, method: str, seed: int, metric: str, values: list[float]) -> list[Row]:
+    return [Row(problem, method, seed, "noise-free", f"image {n}", metric, value) for n, value in enumerate(values)]
+
+
+def test_a_better_method_is_found_better_and_needs_both_seeds() -> None:
+    truth = np.linspace(1, 2, 12)
+    rows = [
+        row
+        for seed in (0, 1)
+        for method, factor in (("cvdm", 0.6), ("cddpm", 1.0))
+        for row in made("qpi", method, seed, "MAE", (factor * truth).tolist())
+    ]
+    check = better("qpi", "noise-free", "MAE", "cvdm", "cddpm", by=0.3, level=0.01, seeds=2)
+    assert [finding.holds for finding in check(Figures(rows))] == [True, True]
+    assert verdict(check(Figures(rows[:24]))) == "not yet measured"
+    assert verdict(better("qpi", "noise-free", "MAE", "cvdm", "cddpm", by=0.5)(Figures(rows))) == "not confirmed"
+    assert verdict(better("qpi", "noise-free", "MAE", "cddpm", "cvdm")(Figures(rows))) == "not confirmed"
+
+
+def test_non_inferiority_looks_at_the_end_of_the_interval() -> None:
+    generator = np.random.default_rng(0)
+    base = generator.uniform(1, 2, 12)
+    close, noisy = base * 1.002, base * (1.002 + 0.1 * generator.standard_normal(12))
+    for values, holds in ((close, True), (noisy, False)):
+        rows = made("qpi", "one", 0, "MAE", values.tolist()) + made("qpi", "two", 0, "MAE", base.tolist())
+        assert [f.holds for f in not_worse("qpi", "noise-free", "MAE", "one", "two")(Figures(rows))] == [holds]
+
+
+def test_a_verdict_needs_every_finding() -> None:
+    yes, no, none = (Finding("", "", "", holds) for holds in (True, False, None))
+    assert verdict([yes, yes]) == "confirmed"
+    assert verdict([yes, none]) == "not yet measured"
+    assert verdict([yes, none, no]) == "not confirmed"
+    assert verdict([]) == "not yet measured"
+
+
+def test_every_method_of_a_claim_is_in_the_matrix() -> None:
+    """A claim on a method that no cell makes would stay unmeasured for ever."""
+    known = {
+        (cell.problem, name) for cell in CELLS for name in (cell.method, *(stored.label(cell, d) for d in cell.draws))
+    }
+    known.add(("qpi", "cddpm"))
+    for claim in (*claims.CLAIMS, *claims.GOALS):
+        for finding in (found for check in claim.checks for found in check(Figures([]))):
+            problem, _, rest = finding.what.partition(",")
+            for method in rest.split("`")[1::2]:
+                assert (problem, method) in known, finding.what
+
+
+def test_merged_rows_take_the_place_of_older_ones(tmp_path: Path) -> None:
+    path = tmp_path / "qpi.csv"
+    stored.merge(path, made("qpi", "cvdm", 0, "MAE", [1.0, math.nan]))
+    stored.merge(path, made("qpi", "cvdm", 0, "MAE", [3.0]))
+    values = [row.value for row in stored.read(path)]
+    assert sorted(values, key=lambda value: (math.isnan(value), value))[0] == 3.0
+    assert len(values) == 2
+    assert any(math.isnan(value) for value in values)
+
+
+def test_the_best_trial_is_chosen_once_all_are_measured() -> None:
+    trials = [cell for cell in CELLS if cell.kind == "trial" and cell.problem == "qpi"]
+
+    def rows(cells: list[Cell]) -> list[Row]:
+        return [Row("qpi", c.method, 0, "validation", "a", "MAE", float(n != 2)) for n, c in enumerate(cells)]
+
+    assert stored.chosen_trial("qpi", Figures(rows(trials))) == trials[2]
+    assert stored.chosen_trial("qpi", Figures(rows(trials[:-1]))) is None
