@@ -23,7 +23,7 @@ from sfumato.baselines import Regression
 from sfumato.calibration.ranks import central_interval
 from sfumato.calibration.scores import crps, spread_and_error
 from sfumato.data.scaling import image_range, scale_to
-from sfumato.figures import integral_of_beta, otsu, rank_correlation
+from sfumato.figures import otsu
 from sfumato.methods import Microscope, classical_method
 from sfumato.model_file import LoadedModel, load
 from sfumato.noise import NoiseField
@@ -37,6 +37,7 @@ from sfumato.resolution import decorrelation
 from sfumato.restoration.array import normalised, regress
 from sfumato.sampling import sample
 from sfumato.schedule import Schedule
+from sfumato.uncertainty import integral_of_beta, rank_correlation
 
 __all__ = ["central", "measure", "score_draws", "score_estimate"]
 
@@ -267,7 +268,7 @@ def _schedule_values(schedule: Schedule, std: Array, truth: Array) -> Values:
     t = torch.linspace(0, 1, 101)
     gamma = np.array([float(schedule.gamma(time).mean()) for time in t])
     values = {"gamma width": float(((gamma > 0.05) & (gamma < 0.95)).mean()), "gamma end": float(gamma[-1])}
-    beta = integral_of_beta(schedule)[0]
+    beta = integral_of_beta(schedule)[0].cpu().numpy()
     if beta.shape == truth.shape and np.ptp(beta) > 0:
         values["std-beta"] = rank_correlation(std, beta)
         mask = truth > otsu(truth)
