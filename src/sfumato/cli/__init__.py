@@ -11,6 +11,7 @@ from sfumato.cli.calibrate import calibrate
 from sfumato.cli.clinical import clinical
 from sfumato.cli.doctor import doctor
 from sfumato.cli.evaluate import evaluate
+from sfumato.cli.export import export
 from sfumato.cli.inspect import inspect
 from sfumato.cli.pack import pack
 from sfumato.cli.restore import restore
@@ -20,7 +21,7 @@ from sfumato.cli.train import train
 
 __all__ = ["app", "main"]
 
-for _command in (train, restore, calibrate, evaluate, inspect, pack, sweep, clinical, doctor):  # the order of --help
+for _command in (train, restore, calibrate, evaluate, inspect, export, pack, sweep, clinical, doctor):  # the order of --help
     app.command()(_command)
 app.add_typer(simulations, name="simulate")
 
