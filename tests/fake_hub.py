@@ -34,7 +34,9 @@ class _Handler(BaseHTTPRequestHandler):
                 entry = json.loads(line)
                 if entry["key"] == "file":
                     self.files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
-            self._answer({"success": True, "commitOid": COMMIT, "commitUrl": f"{self._address()}/lab/denoiser/commit/{COMMIT}"})
+            self._answer(
+                {"success": True, "commitOid": COMMIT, "commitUrl": f"{self._address()}/lab/denoiser/commit/{COMMIT}"}
+            )
         else:  # such as the check of a card's metadata
             self._answer({"errors": [], "warnings": []})
 
@@ -46,7 +48,9 @@ class _Handler(BaseHTTPRequestHandler):
         if "/resolve/" in path:
             self._file(with_body=True)
         else:
-            self._answer({"id": "lab/denoiser", "sha": COMMIT, "siblings": [{"rfilename": name} for name in self.files]})
+            self._answer(
+                {"id": "lab/denoiser", "sha": COMMIT, "siblings": [{"rfilename": name} for name in self.files]}
+            )
 
     def _file(self, *, with_body: bool) -> None:
         content = self.files.get(urlsplit(self.path).path.rsplit("/", 1)[-1])

@@ -95,7 +95,8 @@ class NoiseField:
         start, stop = origin[-1] // _LANES, (origin[-1] + spatial[-1] + _LANES - 1) // _LANES
         ends = [(o, o + size) for o, size in zip(origin[:-1], spatial[:-1], strict=True)]
         axes = [
-            _axis(first, last, place, len(spatial), device) for place, (first, last) in enumerate([*ends, (start, stop)])
+            _axis(first, last, place, len(spatial), device)
+            for place, (first, last) in enumerate([*ends, (start, stop)])
         ]
         absent = torch.zeros((), dtype=torch.int64, device=device)
         counter = [*reversed(axes), *[absent] * (_LANES - len(axes))]

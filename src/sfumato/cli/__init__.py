@@ -21,7 +21,18 @@ from sfumato.cli.train import train
 
 __all__ = ["app", "main"]
 
-for _command in (train, restore, calibrate, evaluate, inspect, export, pack, sweep, clinical, doctor):  # the order of --help
+for _command in (
+    train,
+    restore,
+    calibrate,
+    evaluate,
+    inspect,
+    export,
+    pack,
+    sweep,
+    clinical,
+    doctor,
+):  # the order of --help
     app.command()(_command)
 app.add_typer(simulations, name="simulate")
 

@@ -23,9 +23,7 @@ def export(
     licence: Annotated[
         str | None, typer.Option("--licence", "--license", help="SPDX identifier of the weights' terms: CC-BY-4.0.")
     ] = None,
-    author: Annotated[
-        list[str] | None, typer.Option(help="Who made the model: 'Name' or 'Name (github-account)'; repeat for more.")
-    ] = None,
+    author: Annotated[list[str] | None, typer.Option(help="Who made the model; repeat it for more.")] = None,
     example: Annotated[
         Path | None, typer.Option(help="With --bioimageio: image whose middle becomes test input and cover.")
     ] = None,
@@ -39,7 +37,7 @@ def export(
             raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
         if push is not None and hub is None:
             raise RunError("--push uploads the folder of --hub, and there is none; give --hub with a folder too")
-        from sfumato.export.card import Author, Credits
+        from sfumato.export.card import Credits
         from sfumato.model_file import load
 
         if (bioimageio is not None or hub is not None) and (licence is None or not author):
@@ -47,7 +45,7 @@ def export(
                 "a model that others get needs terms and an author, which its file does not know; give --licence with "
                 "an SPDX identifier, such as CC-BY-4.0, and --author with a name"
             )
-        credits = Credits(licence or "", tuple(Author.parse(text) for text in author or []))
+        credits = Credits(licence or "", tuple(author or []))
         if onnx is not None:
             from sfumato.export.networks import export_networks
 

@@ -123,9 +123,7 @@ def _array(values: NDArray[np.float32] | None) -> NDArray[np.float32]:
     return values
 
 
-def _describe(
-    v0_5: Any, model: LoadedModel, credits: Credits, folder: Path, outputs: Sequence[str], opset: int
-) -> Any:
+def _describe(v0_5: Any, model: LoadedModel, credits: Credits, folder: Path, outputs: Sequence[str], opset: int) -> Any:
     """The description, with files taken from the folder."""
     info = model.info
     ndim, step, factor = info.recipe.model.ndim, stride(model.model), enlargement(model)
@@ -145,9 +143,7 @@ def _describe(
         axes=[
             v0_5.BatchAxis(size=1),
             v0_5.ChannelAxis(channel_names=names("measured", info.condition_channels)),
-            *(
-                v0_5.SpaceInputAxis(id=axis, size=size, scale=float(f)) for axis, f in zip(axes, factor, strict=True)
-            ),
+            *(v0_5.SpaceInputAxis(id=axis, size=size, scale=float(f)) for axis, f in zip(axes, factor, strict=True)),
         ],
         data=number(type="float32"),
         test_tensor=file("measured.npy"),
@@ -174,7 +170,7 @@ def _describe(
     scale = float(max(info.target.scale))
     tolerance = v0_5.ReproducibilityTolerance(relative_tolerance=_TOLERANCE, absolute_tolerance=_TOLERANCE * scale)
     count = sum(parameter.numel() for parameter in model.model.parameters())
-    authors = [v0_5.Author(name=author.name, github_user=author.github) for author in credits.authors]
+    authors = [v0_5.Author(name=name) for name in credits.authors]
     return v0_5.ModelDescr(
         name=_plain(f"sfumato {info.recipe.name}"),
         description=f"Image restoration by conditional variational diffusion; problem: {info.recipe.problem}",

@@ -3,15 +3,12 @@
 Everything in it is read from the model file; what the file does not know, the card says it does not know.
 """
 
-import re
 from dataclasses import dataclass
-from typing import Self
 
 import sfumato
-from sfumato.errors import RunError
 from sfumato.model_file import LoadedModel
 
-__all__ = ["CITATION", "Author", "Credits", "model_card"]
+__all__ = ["CITATION", "Credits", "model_card"]
 
 CITATION = (
     "della Maggiora, G., Croquevielle, L. A., Deshpande, N., Horsley, H., Heinis, T. & Yakimovich, A. "
@@ -31,42 +28,16 @@ _PROBLEMS = {
 
 
 @dataclass(frozen=True)
-class Author:
-    """Who made the model.
-
-    Attributes:
-        name: Of a person or group.
-        github: Account, if there is one; BioImage.IO asks for it.
-    """
-
-    name: str
-    github: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `Name` or `Name (github-account)`.
-
-        Example:
-            >>> Author.parse("Ada Lovelace (ada)")
-            Author(name='Ada Lovelace', github='ada')
-        """
-        found = re.fullmatch(r"\s*(?P<name>[^()]*[^()\s])\s*(?:\((?P<github>[\w-]+)\)\s*)?", text)
-        if found is None:
-            raise RunError(f"the author is {text!r:.100}; expected 'Name' or 'Name (github-account)'")
-        return cls(**found.groupdict())
-
-
-@dataclass(frozen=True)
 class Credits:
     """What a model file cannot know: who made it, and under which terms it may be used.
 
     Attributes:
         licence: SPDX identifier, such as CC-BY-4.0.
-        authors: At least one.
+        authors: Names of people or groups, at least one.
     """
 
     licence: str
-    authors: tuple[Author, ...]
+    authors: tuple[str, ...]
 
 
 def model_card(model: LoadedModel, credits: Credits, *, usage: str) -> str:
@@ -98,7 +69,7 @@ def model_card(model: LoadedModel, credits: Credits, *, usage: str) -> str:
         "## Validation": _metrics(model),
         "## Calibration": _calibration(model),
         "## Limits": _limits(model),
-        "## Licence and citation": f"{credits.licence}, by {', '.join(author.name for author in credits.authors)}. "
+        "## Licence and citation": f"{credits.licence}, by {', '.join(credits.authors)}. "
         f"Please cite the method: {CITATION}.",
         "## Identity": f"SHA-256 of the model file: `{model.sha256}`",
     }
@@ -140,7 +111,7 @@ def _metrics(model: LoadedModel) -> str:
     known = {key: value for key, value in model.info.provenance.items() if isinstance(value, int | float | str)}
     if not known:
         return "The model file holds no scores. Run `sfumato evaluate` on images with known truth before trusting it."
-    lines = [f"- {key}: {value:.6g}" if isinstance(value, float) else f"- {key}: {value}" for key, value in known.items()]
+    lines = [f"- {key}: {f'{value:.6g}' if isinstance(value, float) else value}" for key, value in known.items()]
     lines.append(
         "\n`validation` is the loss on held-out images of the training set. Run `sfumato evaluate` on your own images "
         "with known truth: scores do not carry over to other specimens or instruments."
@@ -173,5 +144,5 @@ def _limits(model: LoadedModel) -> str:
         "- Not for diagnosis, nor for any decision about a person.",
     ]
     if model.info.recipe.data.normalize == "image":
-        lines.append("- Intensities are relative: each image is scaled by itself, so outputs of two images do not compare.")
+        lines.append("- Intensities are relative: each image is scaled by itself, so two outputs do not compare.")
     return "\n".join(lines)

@@ -106,7 +106,11 @@ def _examples(model: LoadedModel, name: str) -> list[dict[str, Tensor]]:
         names = ["gamma", "noisy"] if model.model.mean_network is None else ["gamma", "noisy", "mean"]
         channels |= dict.fromkeys(names, info.target_channels)
     ndim = info.recipe.model.ndim
-    sizes = [(2, example_size(step, ndim)), (1, (2 * step,) * ndim), (3, tuple(step + 1 + axis for axis in range(ndim)))]
+    sizes = [
+        (2, example_size(step, ndim)),
+        (1, (2 * step,) * ndim),
+        (3, tuple(step + 1 + axis for axis in range(ndim))),
+    ]
     examples = []
     for number, (batch, size) in enumerate(sizes):
         noise = NoiseField(number)(0, torch.Size([1, batch, sum(channels.values()), *size]))[0]

@@ -91,4 +91,3 @@ def _prefixed(part: Part, kept: Mapping[str, str]) -> Any:
     for number, node in enumerate(graph.node):
         node.name = f"{part.name}.{number}"
     return graph
-
