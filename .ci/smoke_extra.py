@@ -59,10 +59,9 @@ def hub() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:
         sfumato.load("hf://nobody/nothing")
-    except ModelFileError as error:
-        assert "cannot get model.safetensors" in str(error)
-    else:
-        raise AssertionError("a model that is nowhere was loaded")
+    except ModelFileError:
+        return
+    raise AssertionError("a model that is nowhere was loaded")
 
 
 def onnx() -> None:

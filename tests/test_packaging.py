@@ -1,4 +1,4 @@
-"""What a release is made with holds together: recipes of packages and images, workflows, the lock file, the wheel's size."""
+"""What a release is made with holds together: recipes of packages and images, workflows, lock file, the size."""
 
 import re
 import shlex
@@ -57,7 +57,7 @@ DOWNLOADS = re.compile(r"\b(curl|wget|apt|apt-get|git|conda|https?:|ftp:)")
 def test_the_dockerfile() -> None:
     instructions = docker_instructions((ROOT / "packaging" / "Dockerfile").read_text(encoding="utf-8"))
     words = [word for word, _ in instructions]
-    assert [word for word in words if word != "ARG"][0] == "FROM"
+    assert next(word for word in words if word != "ARG") == "FROM"
     last_stage = len(words) - 1 - words[::-1].index("FROM")
     assert "USER" in words[last_stage:], "must not run as root"
     assert dict(instructions)["USER"] != "root"

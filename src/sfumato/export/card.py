@@ -137,10 +137,10 @@ def _calibration(model: LoadedModel) -> str:
 
 def _limits(model: LoadedModel) -> str:
     lines = [
-        "- Samples are guesses that agree with the training data. Detail finer than what was measured is invented where "
-        "the samples differ: look at the standard deviation before you look at the mean.",
-        "- Images unlike the training images (other specimens, optics, pixel sizes, noise) get confident wrong answers; "
-        "neither samples nor calibration can tell.",
+        "- Samples are guesses that agree with the training data. Where they differ, detail is invented: look at the "
+        "standard deviation before you look at the mean.",
+        "- Images unlike the training images (other specimens, optics, pixel sizes, noise) get confident, wrong "
+        "answers; neither samples nor calibration can tell.",
         "- Not for diagnosis, nor for any decision about a person.",
     ]
     if model.info.recipe.data.normalize == "image":
