@@ -1,4 +1,4 @@
-"""Exports run where they are meant to run, and give what sfumato gives: onnxruntime and bioimageio.core are the judges."""
+"""Exports run where they are meant to run and give what sfumato gives; onnxruntime and bioimageio.core are the judges."""
 
 import importlib.util
 import json
@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from networks import seeded
 from numpy.typing import NDArray
 from typer.testing import CliRunner
 
+from networks import seeded
 from sfumato import load, restore
 from sfumato.assembly import build_model
 from sfumato.calibration.correction import Correction, Sampled

@@ -179,7 +179,7 @@ def _describe(v0_5: Any, model: LoadedModel, credits: Credits, folder: Path, out
         license=credits.licence,
         documentation=file("README.md"),
         covers=[file("cover.png")],
-        tags=["restoration", "diffusion", "uncertainty", "denoising", f"{ndim}d", "sfumato"],
+        tags=["restoration", "diffusion", "uncertainty", f"{ndim}d", "sfumato"],
         inputs=[measured],
         outputs=restored,
         weights=v0_5.WeightsDescr(
