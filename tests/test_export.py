@@ -1,4 +1,4 @@
-"""Exports run where they are meant to run and give what sfumato gives; onnxruntime and bioimageio.core are the judges."""
+"""Exports run where they are meant to run and give what sfumato gives: onnxruntime and bioimageio.core are judges."""
 
 import importlib.util
 import json
@@ -95,23 +95,22 @@ def test_networks_agree_at_three_sizes(tmp_path: Path) -> None:
 
 
 @needs_onnx
+@pytest.mark.slow  # the package below holds the default sampler to the same
 @pytest.mark.parametrize(
     ("text", "sampled"),
     [
         ("model: {base: 2, rate_base: 2, num_scales: 2}", SAMPLED),
-        pytest.param(
+        (
             "model: {base: 2, rate_base: 2, num_scales: 2, mean_network: true}\nsample: {eta: 0.5}",
             Sampled(3, 4, "2m", 0.5),
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
+        (
             "model: {base: 2, num_scales: 2, schedule: global, residual: true, predicts: noise}\n"
             "sample: {solver: algorithm2}",
             Sampled(2, 3, "algorithm2", 0.0),
-            marks=pytest.mark.slow,
         ),
-        pytest.param("model: {base: 2, rate_base: 2, num_scales: 2, ndim: 3}", SAMPLED, marks=pytest.mark.slow),
-        pytest.param("model: {base: 2, num_scales: 2, method: regression}", SAMPLED, marks=pytest.mark.slow),
+        ("model: {base: 2, rate_base: 2, num_scales: 2, ndim: 3}", SAMPLED),
+        ("model: {base: 2, num_scales: 2, method: regression}", SAMPLED),
     ],
     ids=["default", "mean and noise", "residual, algorithm 2", "volume", "regression"],
 )
