@@ -33,10 +33,10 @@ def export(
 ) -> None:
     """Take a model to other programs: BioImage.IO, plain ONNX, the Hugging Face Hub."""
     with plain_errors():
-        if bioimageio is None and onnx is None and hub is None:
-            raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
         if push is not None and hub is None:
             raise RunError("--push uploads the folder of --hub, and there is none; give --hub with a folder too")
+        if bioimageio is None and onnx is None and hub is None:
+            raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
         from sfumato.export.card import Credits
         from sfumato.model_file import load
 

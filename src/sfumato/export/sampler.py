@@ -8,11 +8,11 @@ sampling grid, so that the file has the weights once however many steps there ar
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sfumato.baselines import Regression
 from sfumato.calibration.correction import Sampled
-from sfumato.data.enlarged import enlarge_tensor
 from sfumato.errors import RunError
 from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import Part, join
@@ -83,6 +83,14 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
     )
 
 
+def _enlarge(images: Tensor, factor: tuple[int, ...]) -> Tensor:
+    """As :func:`sfumato.data.enlarged.enlarge_tensor`, but in single precision, the only one that runtimes have."""
+    if all(f == 1 for f in factor):
+        return images
+    mode = "bicubic" if images.ndim == 4 else "trilinear"
+    return F.interpolate(images, scale_factor=[float(f) for f in factor], mode=mode, align_corners=False)
+
+
 def _images(values: dict[str, Tensor]) -> list[str]:
     return [name for name, value in values.items() if value.ndim > 1]
 
@@ -110,7 +118,7 @@ class _Start(nn.Module):
         }
 
     def forward(self, measured: Tensor) -> tuple[Tensor, ...]:
-        condition = self.info.condition.apply(enlarge_tensor(measured, self.factor))
+        condition = self.info.condition.apply(_enlarge(measured, self.factor))
         end = self.model.schedule(condition).log_gamma(condition.new_ones(()))
         shape = torch.Size([self.sampled.num_samples, 1, self.model.target_channels, *condition.shape[2:]])
         state = self.noise(0, shape).flatten(0, 1)
@@ -185,7 +193,7 @@ class _Regress(nn.Module):
         self.model, self.info, self.factor = model.model, model.info, enlargement(model)
 
     def forward(self, measured: Tensor) -> Tensor:
-        condition = self.info.condition.apply(enlarge_tensor(measured, self.factor))
+        condition = self.info.condition.apply(_enlarge(measured, self.factor))
         center = self.model.center(condition)
         assert center is not None
         return self.info.target.invert(center)
