@@ -44,6 +44,7 @@ needs_bioimageio = pytest.mark.skipif(
 )
 
 
+# Not fewer than 4 channels: normalising two nearly equal ones would magnify the last bits of a float.
 def write_model(path: Path, text: str, *, calibration: Correction | None = None, factor: int = 1) -> Path:
     """A model file of seeded weights that restores images around 100 as images around 10."""
     recipe = parse(text)
@@ -99,18 +100,18 @@ def test_networks_agree_at_three_sizes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sampled"),
     [
-        ("model: {base: 2, rate_base: 2, num_scales: 2}", SAMPLED),
+        ("model: {base: 4, rate_base: 4, num_scales: 2}", SAMPLED),
         (
-            "model: {base: 2, rate_base: 2, num_scales: 2, mean_network: true}\nsample: {eta: 0.5}",
+            "model: {base: 4, rate_base: 4, num_scales: 2, mean_network: true}\nsample: {eta: 0.5}",
             Sampled(3, 4, "2m", 0.5),
         ),
         (
-            "model: {base: 2, num_scales: 2, schedule: global, residual: true, predicts: noise}\n"
+            "model: {base: 4, num_scales: 2, schedule: global, residual: true, predicts: noise}\n"
             "sample: {solver: algorithm2}",
             Sampled(2, 3, "algorithm2", 0.0),
         ),
-        ("model: {base: 2, rate_base: 2, num_scales: 2, ndim: 3}", SAMPLED),
-        ("model: {base: 2, num_scales: 2, method: regression}", SAMPLED),
+        ("model: {base: 4, rate_base: 4, num_scales: 2, ndim: 3}", SAMPLED),
+        ("model: {base: 4, num_scales: 2, method: regression}", SAMPLED),
     ],
     ids=["default", "mean and noise", "residual, algorithm 2", "volume", "regression"],
 )
@@ -166,7 +167,7 @@ def test_a_package_passes_the_test_of_bioimageio_core(tmp_path: Path) -> None:
     """And gives the same output twice, that of `restore`, at a size of its own; it holds a card and no code."""
     calibration = Correction("risk_control", 0.9, 1.5, 40, 80, 0.7, SAMPLED)
     path = write_model(
-        tmp_path / "m.safetensors", "model: {base: 2, rate_base: 2, num_scales: 2}", calibration=calibration, factor=2
+        tmp_path / "m.safetensors", "model: {base: 4, rate_base: 4, num_scales: 2}", calibration=calibration, factor=2
     )
     np.save(tmp_path / "image.npy", measured((40, 50)))
     words = ["--licence", "CC-BY-4.0", "--author", "Ada Lovelace", "--example", "image.npy"]
