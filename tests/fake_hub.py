@@ -87,8 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _address(self) -> str:
-        host, port = self.server.server_address[:2]
-        return f"http://{host!s}:{port}"
+        return f"http://{self.headers['Host']}"
 
 
 @contextmanager

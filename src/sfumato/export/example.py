@@ -32,7 +32,9 @@ def example_image(model: LoadedModel, source: Path | None, side: int) -> NDArray
         shape = torch.Size([1, 1, info.condition_channels, *[-(-side // 8) + 2] * ndim])
         coarse = NoiseField(0)(0, shape)[0]
         mode = "bicubic" if ndim == 2 else "trilinear"
-        fine = F.interpolate(coarse, scale_factor=8, mode=mode)[..., *[slice(8, 8 + side)] * ndim]
+        fine = F.interpolate(coarse, scale_factor=8, mode=mode)
+        for axis in range(2, 2 + ndim):
+            fine = fine.narrow(axis, 8, side)
         return info.condition.invert(0.4 * fine)[0].numpy()
     frames = FrameReader(open_image(source, axes=info.recipe.data.input_axes), ndim)
     size = [min(side, full) for full in frames.spatial]
