@@ -17,8 +17,10 @@ ROOT = Path(__file__).parents[1]
 MEGABYTE = 1e6
 
 
-def size_of(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+def size_of(folder: Path, *, compiled: bool = False) -> int:
+    """Bytes of all files, or of byte code alone, which Python makes of them and pip makes beforehand."""
+    files = [file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()]
+    return sum(file.stat().st_size for file in files if ("__pycache__" in file.parts) == compiled)
 
 
 def main() -> None:
@@ -33,20 +35,20 @@ def main() -> None:
         python = environment / ("Scripts" if sys.platform == "win32" else "bin") / "python"
 
         def pip(*words: str) -> None:
-            # Not compiled: byte code is made when a module is first used, and so belongs to no installation.
             subprocess.run([str(python), "-m", "pip", *words, "--quiet", "--disable-pip-version-check"], check=True)
 
-        pip("install", "--no-compile", "--upgrade", "pip", "setuptools")
-        pip("install", "--no-compile", arguments.torch, "numpy")
-        before = size_of(environment)
+        pip("install", "--upgrade", "pip", "setuptools")
+        pip("install", arguments.torch, "numpy")
+        before, compiled = size_of(environment), size_of(environment, compiled=True)
         pip("wheel", "--no-deps", "--wheel-dir", place, str(ROOT))
         wheel = next(Path(place).glob("sfumato-*.whl"))
         constraints = Path(place) / "constraints.txt"
         constraints.write_text(arguments.torch + "\n")
-        pip("install", "--no-compile", "--constraint", str(constraints), str(wheel))
+        pip("install", "--constraint", str(constraints), str(wheel))
         bars.report("wheel, MB", wheel.stat().st_size / MEGABYTE, high=6)
         bars.report("torch and numpy, MB", before / MEGABYTE)
         bars.report("added by sfumato, MB", (size_of(environment) - before) / MEGABYTE, high=80)
+        bars.report("byte code on top, MB", (size_of(environment, compiled=True) - compiled) / MEGABYTE)
         packages = [path for path in next(environment.rglob("site-packages")).iterdir() if path.is_dir()]
         largest = sorted(((size_of(path), path.name) for path in packages), reverse=True)[:12]
         print("largest: " + ", ".join(f"{name} {size / MEGABYTE:.1f}" for size, name in largest))
