@@ -14,6 +14,7 @@ from sfumato.data.order import Order
 from sfumato.nn import UNet
 from sfumato.preparation import prepare
 from sfumato.recipe import Recipe
+from sfumato.subnormals import without_subnormals
 
 __all__ = ["QuantileHead", "pinball", "quantile_head"]
 
@@ -60,17 +61,19 @@ def quantile_head(recipe: Recipe, file: Path, *, steps: int) -> QuantileHead:
         target=data.target,
     )
     optimizer = torch.optim.AdamW(head.parameters(), lr=_RATE, weight_decay=0.0)
-    torch.set_flush_denormal(True)
-    for step, batch in enumerate(prefetch(lambda step: batches(step, range(_BATCH)), range(steps))):
-        for group in optimizer.param_groups:
-            group["lr"] = _RATE * min(1.0, (step + 1) / 100) * (1 + math.cos(math.pi * step / steps)) / 2
-        loss = pinball(head(batch.condition), batch.target)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
-        optimizer.step()
-        if step % 200 == 0:
-            print(f"quantile head: step {step}, pinball loss {float(loss.detach()):.4f}", file=sys.stderr, flush=True)
+    with without_subnormals():
+        for step, batch in enumerate(prefetch(lambda step: batches(step, range(_BATCH)), range(steps))):
+            for group in optimizer.param_groups:
+                group["lr"] = _RATE * min(1.0, (step + 1) / 100) * (1 + math.cos(math.pi * step / steps)) / 2
+            loss = pinball(head(batch.condition), batch.target)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+            optimizer.step()
+            if step % 200 == 0:
+                print(
+                    f"quantile head: step {step}, pinball loss {float(loss.detach()):.4f}", file=sys.stderr, flush=True
+                )
     file.parent.mkdir(parents=True, exist_ok=True)
     save_file(head.state_dict(), file)
     return head.eval()

@@ -193,7 +193,9 @@ from test_checkpoint_crash import save, saved
 torch.set_num_threads(1)
 folder, draw, found = Path(sys.argv[1]), random.Random(0), []
 save(folder, 1)
-for round in range(15):
+for round in range(200):
+    if round >= 15 and sum(cut for *_, cut in found) >= 3:  # a busy machine hits a file being written seldom
+        break
     first = saved(folder)
     reader, writer = os.pipe()
     child = os.fork()

@@ -53,7 +53,6 @@ Values = dict[str, float]
 
 def measure(cell: Cell, places: Places) -> Iterator[Row]:
     """Rows of a cell; those of images that were measured before come from its folder."""
-    torch.set_flush_denormal(True)
     if cell.problem == "real_phase":
         found = _real_phases(cell, places)
     elif cell.kind == "timing":

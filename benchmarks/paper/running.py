@@ -16,6 +16,7 @@ from paper.matrix import PROBLEMS, Cell, cell_named
 from paper.sources import make_data, recipe_for
 from paper.stored import Places, Row, chosen_trial, file_of, is_measured, merge, read, read_all, sets_of
 from sfumato.runfolder import RunFolder
+from sfumato.subnormals import without_subnormals
 
 __all__ = ["list_cells", "run", "run_one", "state", "time_cells"]
 
@@ -169,7 +170,8 @@ def run_one(name: str, places: Places) -> None:
         make_data(cell.problem, places)
         if cell.trains:
             train(recipe_for(cell, places), folder, quiet=True)
-        rows = [*measure(cell, places), *_training_time(cell, places)]
+        with without_subnormals():
+            rows = [*measure(cell, places), *_training_time(cell, places)]
         merge(folder / "rows.csv", rows)
 
 

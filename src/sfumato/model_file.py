@@ -19,6 +19,7 @@ from sfumato.assembly import build_model, least_weights
 from sfumato.calibration.correction import Correction
 from sfumato.data.normalize import Normalization
 from sfumato.errors import ModelFileError, RecipeError, RunError
+from sfumato.hub import check_hash, local_file
 from sfumato.model import CVDM
 from sfumato.tensor_file import TensorFile, open_tensors, write_tensors
 from sfumato.tensor_layout import Spec, differences, layout
@@ -122,22 +123,26 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
     write_tensors(path, model_state, _to_metadata(info), kind="model", untouched=untouched)
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu") -> LoadedModel:
+def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | None = None) -> LoadedModel:
     """Read a model from its file: checked first, then read in one pass; half-precision weights become float32.
 
     Args:
-        path: Of a `model.safetensors`.
+        path: Of a `model.safetensors`, or an address on the Hugging Face Hub, `hf://owner/name`, with `@revision` and
+            `#sha256=...` where they are wanted (extra `hub`).
         device: Where the model should be.
+        sha256: What the file's hash must be, if it is known.
 
     Raises:
-        ModelFileError: If the file is not a model, is damaged, or was written by a newer version.
+        ModelFileError: If the file is not a model, is damaged, was written by a newer version or has another hash.
     """
-    with open_tensors(path, "model") as file:
+    place, demanded = local_file(path)
+    with open_tensors(place, "model") as file:
         info, model = _check(file)
-        tensors, sha256 = file.read()
+        tensors, found = file.read()
+    check_hash(path, found, sha256, demanded)
     tensors = {name: tensors.pop(name).to(torch.float32) for name in list(tensors)}
     model.load_state_dict(tensors, assign=True)
-    return LoadedModel(model.to(device).eval(), info, sha256)
+    return LoadedModel(model.to(device).eval(), info, found)
 
 
 def set_calibration(path: str | Path, calibration: Correction | None, out: str | Path | None = None) -> Path:
@@ -166,7 +171,7 @@ def inspect_model(path: str | Path) -> ModelInfo:
     Raises:
         ModelFileError: As for :func:`load`.
     """
-    with open_tensors(path, "model") as file:
+    with open_tensors(local_file(path)[0], "model") as file:
         return _check(file)[0]
 
 

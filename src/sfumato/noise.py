@@ -68,7 +68,7 @@ class NoiseField:
 
     def __call__(
         self,
-        step: int,
+        step: int | Tensor,
         shape: torch.Size,
         *,
         dtype: torch.dtype = torch.float32,
@@ -77,7 +77,7 @@ class NoiseField:
         """Noise for one sampling step.
 
         Args:
-            step: Number of the step; 0 is the initial state.
+            step: Number of the step, or a tensor that holds it; 0 is the initial state.
             shape: (N, B, C, *spatial), with one to three spatial axes.
             dtype: Of the result.
             device: Of the result.
@@ -91,10 +91,12 @@ class NoiseField:
             )
         key = self._keys(step, shape, device)
         # One Philox block serves four neighbours along the last axis.
-        start, stop = origin[-1] // _LANES, -(-(origin[-1] + spatial[-1]) // _LANES)
-        ranges = [range(o, o + size) for o, size in zip(origin[:-1], spatial[:-1], strict=True)]
+        # Rounded up without negative numbers, whose quotients an exported graph rounds towards 0.
+        start, stop = origin[-1] // _LANES, (origin[-1] + spatial[-1] + _LANES - 1) // _LANES
+        ends = [(o, o + size) for o, size in zip(origin[:-1], spatial[:-1], strict=True)]
         axes = [
-            _axis(values, place, len(spatial), device) for place, values in enumerate([*ranges, range(start, stop)])
+            _axis(first, last, place, len(spatial), device)
+            for place, (first, last) in enumerate([*ends, (start, stop)])
         ]
         absent = torch.zeros((), dtype=torch.int64, device=device)
         counter = [*reversed(axes), *[absent] * (_LANES - len(axes))]
@@ -102,19 +104,19 @@ class NoiseField:
         normals = _box_muller(philox(counter, key), torch.float64 if dtype == torch.float64 else torch.float32)
         return normals.flatten(-2).narrow(-1, origin[-1] - start * _LANES, spatial[-1]).to(dtype)
 
-    def _keys(self, step: int, shape: torch.Size, device: torch.device | str | None) -> Words:
+    def _keys(self, step: int | Tensor, shape: torch.Size, device: torch.device | str | None) -> Words:
         """One key per (sample, image, channel), by a first pass of Philox under the seed."""
         samples, images, channels = (
-            _axis(range(first, first + size), place, len(shape), device)
+            _axis(first, first + size, place, len(shape), device)
             for place, (first, size) in enumerate(zip((self.sample, self.image, 0), shape[:3], strict=True))
         )
         seed = [torch.tensor(word, device=device) for word in (self.seed & _WORD, (self.seed >> 32) & _WORD)]
-        return philox([samples, images, torch.tensor(step, device=device), channels], seed)[:2]
+        return philox([samples, images, torch.as_tensor(step, device=device), channels], seed)[:2]
 
 
-def _axis(values: range, place: int, ndim: int, device: torch.device | str | None) -> Tensor:
+def _axis(start: int, stop: int, place: int, ndim: int, device: torch.device | str | None) -> Tensor:
     """The numbers of one axis as a tensor that broadcasts along the others."""
-    numbers = torch.arange(values.start, values.stop, dtype=torch.int64, device=device) & _WORD
+    numbers = torch.arange(start, stop, dtype=torch.int64, device=device) & _WORD
     return numbers.reshape([-1 if axis == place else 1 for axis in range(ndim)])
 
 

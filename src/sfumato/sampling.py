@@ -35,7 +35,7 @@ from sfumato.noise import NoiseField
 from sfumato.schedule import Schedule
 from sfumato.warp import Warp, inverse_softplus
 
-__all__ = ["Denoiser", "Grid", "Noise", "Solver", "log_snr_grid", "sample", "uniform_grid"]
+__all__ = ["Denoiser", "Grid", "Level", "Noise", "Solver", "log_snr_grid", "sample", "step_mean", "uniform_grid"]
 
 Solver = Literal["2m", "first_order", "algorithm2"]
 Grid = Literal["log_snr", "uniform"]
@@ -132,7 +132,7 @@ def sample(
         repeated = _repeat(condition, num_samples)
         repeated_center = None if center is None else _repeat(center, num_samples)
         state = draw(0) if initial is None else initial
-        now, past = _Level.at(end * fractions[0]), None
+        now, past = Level.at(end * fractions[0]), None
         for step in range(num_steps):
             log_gamma = _repeat(now.log_gamma, num_samples) if len(end) > 1 else now.log_gamma
             clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).clean.view(shape)
@@ -140,12 +140,12 @@ def sample(
                 clean = clean.clamp(*clamp)
             if step == num_steps - 1:
                 break
-            after = _Level.at(end * fractions[step + 1])
+            after = Level.at(end * fractions[step + 1])
             h = after.half_log_snr - now.half_log_snr
             guess = clean
             if solver == "2m" and past is not None:
                 guess = clean + (clean - past.clean) * (h / (2 * past.h))
-            state = _mean(state, guess, now, after, h, 1.0 if solver == "algorithm2" else eta)
+            state = step_mean(state, guess, now, after, h, 1.0 if solver == "algorithm2" else eta)
             if solver == "algorithm2":
                 state = state + (-torch.expm1(now.log_gamma - after.log_gamma)).sqrt() * draw(step + 1)
             elif eta > 0:
@@ -168,7 +168,7 @@ def _evaluating(model: Denoiser) -> Iterator[None]:
             layer.training = True
 
 
-class _Level(NamedTuple):
+class Level(NamedTuple):
     """A noise level per pixel; logarithms, because s spans many orders of magnitude."""
 
     log_gamma: Tensor
@@ -176,7 +176,8 @@ class _Level(NamedTuple):
     half_log_snr: Tensor
 
     @classmethod
-    def at(cls, log_gamma: Tensor) -> "_Level":
+    def at(cls, log_gamma: Tensor) -> "Level":
+        """The level of a signal variance, given its logarithm."""
         log_s = (-torch.expm1(log_gamma)).log() / 2
         return cls(log_gamma, log_s, log_gamma / 2 - log_s)
 
@@ -201,7 +202,7 @@ def _path(schedule: Schedule, condition: Tensor, num_steps: int, grid: Grid) -> 
     return end, uniform_grid(num_steps, schedule.warp, condition)
 
 
-def _mean(state: Tensor, clean: Tensor, now: _Level, after: _Level, h: Tensor, eta: float) -> Tensor:
+def step_mean(state: Tensor, clean: Tensor, now: Level, after: Level, h: Tensor, eta: float) -> Tensor:
     """The step of the module's formula without its noise."""
     keep = (after.log_s - now.log_s - eta**2 * h).exp()
     pull = -(after.log_gamma / 2).exp() * torch.expm1(-(1 + eta**2) * h)

@@ -30,6 +30,7 @@ from sfumato.progress import Bar
 from sfumato.ranks import Ranks
 from sfumato.recipe import Recipe, TrainRecipe, dump
 from sfumato.runfolder import RunFolder
+from sfumato.subnormals import without_subnormals
 from sfumato.validation import Validation
 
 __all__ = ["Trainer", "learning_rate", "train"]
@@ -64,7 +65,7 @@ def train(
         KeyboardInterrupt: After Ctrl-C or SIGTERM, when the state has been saved.
     """
     ranks, folder = Ranks.join(device), RunFolder(out)
-    with contextlib.closing(ranks), _without_subnormals():
+    with contextlib.closing(ranks), without_subnormals():
         recipe = _same_run(folder, recipe, minutes)
         data = prepare(recipe, folder if folder.recipe_file.exists() else None)
         if minutes is not None and not folder.recipe_file.exists():
@@ -302,21 +303,6 @@ class Trainer:
             f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {names}; "
             "the state before it is saved: look at these images, or lower train.learning_rate"
         )
-
-
-@contextlib.contextmanager
-def _without_subnormals() -> Iterator[None]:
-    """Take numbers below 1e-38 for 0 meanwhile.
-
-    The gradients of a trained network are full of them, and a processor handles them so slowly that they double the
-    time of a step.
-    """
-    was_on = float(torch.tensor(1e-40) * 1) == 0
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(was_on)
 
 
 class _StopSignals:

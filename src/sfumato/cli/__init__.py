@@ -12,6 +12,7 @@ from sfumato.cli.calibrate import calibrate
 from sfumato.cli.clinical import clinical
 from sfumato.cli.doctor import doctor
 from sfumato.cli.evaluate import evaluate
+from sfumato.cli.export import export
 from sfumato.cli.inspect import inspect
 from sfumato.cli.pack import pack
 from sfumato.cli.restore import restore
@@ -21,7 +22,8 @@ from sfumato.cli.train import train
 
 __all__ = ["app", "main"]
 
-_COMMANDS = (train, restore, calibrate, evaluate, audit, inspect, pack, sweep, clinical, doctor)  # the order of --help
+# In the order of --help.
+_COMMANDS = (train, restore, calibrate, evaluate, audit, inspect, export, pack, sweep, clinical, doctor)
 for _command in _COMMANDS:
     app.command()(_command)
 app.add_typer(simulations, name="simulate")

@@ -115,6 +115,12 @@ def pad_to_stride(images: Tensor, stride: int) -> Tensor:
 
     Padding stands at the far end only, so that pixel (0, 0) keeps its place on the network's grid.
     """
+    if torch.compiler.is_exporting():  # sizes are still unknown, so nothing can depend on whether padding is needed
+        for axis, size in enumerate(images.shape[2:], start=2):
+            # Of positive numbers: graphs round quotients towards 0.
+            places = torch.arange((size + stride - 1) // stride * stride, device=images.device)
+            images = images.index_select(axis, places.clamp(max=size - 1))
+        return images
     missing = [-size % stride for size in images.shape[2:]]
     if not any(missing):
         return images

@@ -1,0 +1,68 @@
+"""`sfumato export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.app import plain_errors
+from sfumato.errors import RunError
+
+__all__ = ["export"]
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors, or hf://owner/name.")],
+    bioimageio: Annotated[
+        Path | None, typer.Option(help="BioImage.IO package to write, a zip: the sampler with a fixed seed.")
+    ] = None,
+    onnx: Annotated[Path | None, typer.Option(help="Folder for the networks as plain ONNX, of any image size.")] = None,
+    hub: Annotated[Path | None, typer.Option(help="Folder for what a Hugging Face repository holds.")] = None,
+    push: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Upload the folder of --hub there.")] = None,
+    private: Annotated[bool, typer.Option("--private", help="With --push: for invited people only.")] = False,
+    licence: Annotated[
+        str | None, typer.Option("--licence", "--license", help="SPDX identifier of the weights' terms: CC-BY-4.0.")
+    ] = None,
+    author: Annotated[list[str] | None, typer.Option(help="Who made the model; repeat it for more.")] = None,
+    example: Annotated[
+        Path | None, typer.Option(help="With --bioimageio: image whose middle becomes test input and cover.")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(help="With --bioimageio: draws; as in the calibration, or 16.")] = None,
+    steps: Annotated[int | None, typer.Option(help="With --bioimageio: network calls per draw.")] = None,
+    seed: Annotated[int, typer.Option(help="With --bioimageio: fixed in the package.")] = 0,
+) -> None:
+    """Take a model to other programs: BioImage.IO, plain ONNX, the Hugging Face Hub."""
+    with plain_errors():
+        if push is not None and hub is None:
+            raise RunError("--push uploads the folder of --hub, and there is none; give --hub with a folder too")
+        if bioimageio is None and onnx is None and hub is None:
+            raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
+        from sfumato.export.card import Credits
+        from sfumato.model_file import load
+
+        if (bioimageio is not None or hub is not None) and (licence is None or not author):
+            raise RunError(
+                "a model that others get needs terms and an author, which its file does not know; give --licence with "
+                "an SPDX identifier, such as CC-BY-4.0, and --author with a name"
+            )
+        credits = Credits(licence or "", tuple(author or []))
+        if onnx is not None:
+            from sfumato.export.networks import export_networks
+
+            for name, off in export_networks(load(model), onnx).items():
+                typer.echo(f"{onnx / name}: onnxruntime agrees with torch to {off:.1g} of the largest value")
+        if bioimageio is not None:
+            from sfumato.export.bioimageio import export_bioimageio
+
+            export_bioimageio(
+                load(model), bioimageio, credits, example=example, num_samples=samples, num_steps=steps, seed=seed
+            )
+            typer.echo(f"{bioimageio}: passed the test of bioimageio.core")
+        if hub is not None:
+            from sfumato.export.hub import export_hub
+            from sfumato.export.hub import push as upload
+
+            export_hub(model, hub, credits, address=push or "owner/name")
+            typer.echo(f"{hub}: model file and card; look at its README.md before you share it")
+            if push is not None:
+                typer.echo(f"uploaded: {upload(hub, push, private=private)}")

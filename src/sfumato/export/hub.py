@@ -1,0 +1,97 @@
+"""A model as a repository of the Hugging Face Hub: the model file as it is, and its card."""
+
+import shutil
+from pathlib import Path
+
+import yaml
+
+from sfumato.errors import RunError
+from sfumato.export.card import Credits, model_card
+from sfumato.hub import MODEL_NAME, HubAddress, local_file
+from sfumato.model_file import load
+
+__all__ = ["export_hub", "push"]
+
+
+def export_hub(source: str | Path, folder: str | Path, credits: Credits, *, address: str = "owner/name") -> Path:
+    """Write what a repository holds: `model.safetensors` and `README.md`.
+
+    Args:
+        source: Of the model file; it is read and checked in full first.
+        folder: Made if it is not there.
+        credits: Authors and licence.
+        address: Owner and name that the card's example uses.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ModelFileError: If the source is no model.
+        RunError: If the folder cannot be written.
+    """
+    folder, model = Path(folder), load(source)
+    usage = (
+        "```sh\npip install 'sfumato[hub]'\n"
+        f"sfumato restore 'hf://{address}' image.tif restored.ome.tif\n```\n\n"
+        "or in Python, with the file pinned by its hash:\n\n"
+        "```python\nimport sfumato\n\n"
+        f'model = sfumato.load("hf://{address}", sha256="{model.sha256}")\n'
+        "restored = sfumato.restore(image, model)  # restored.mean, restored.std\n```"
+    )
+    about = {
+        "library_name": "sfumato",
+        "license": credits.licence.lower(),
+        "pipeline_tag": "image-to-image",
+        "tags": ["sfumato", "diffusion", "image-restoration", "uncertainty", model.info.recipe.problem],
+    }
+    text = f"---\n{yaml.safe_dump(about, sort_keys=False)}---\n\n{model_card(model, credits, usage=usage)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / MODEL_NAME
+        file, _ = local_file(source)
+        if not (target.exists() and target.samefile(file)):
+            shutil.copyfile(file, target)
+        (folder / "README.md").write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write {folder}: {error}; choose another folder, or make room there") from error
+    return folder
+
+
+def push(folder: str | Path, repository: str, *, private: bool = False) -> str:
+    """Upload a folder of :func:`export_hub` in one commit, making the repository if it is not there.
+
+    Who may write there is known to huggingface_hub, from `hf auth login` or HF_TOKEN.
+
+    Args:
+        folder: Its model file and card are uploaded, and nothing else.
+        repository: Owner and name.
+        private: Whether a repository that is made here is so.
+
+    Returns:
+        The address of the new commit, `hf://owner/name@commit`.
+
+    Raises:
+        RunError: If the Hub refuses or cannot be reached.
+        ImportError: If huggingface_hub is not installed.
+    """
+    HubAddress.parse(f"hf://{repository}")
+    try:
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError as error:
+        raise ImportError("uploading needs huggingface_hub: pip install 'sfumato[hub]'") from error
+    api = HfApi(library_name="sfumato")
+    try:
+        api.create_repo(repository, private=private, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            allow_patterns=[MODEL_NAME, "README.md"],
+            commit_message="Upload a model made with sfumato",
+        )
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        raise RunError(
+            f"the Hub did not take {repository}: {str(error).splitlines()[0]:.300}; log in with `hf auth login`, and "
+            "check owner, name and network"
+        ) from error
+    return f"hf://{repository}@{commit.oid}"

@@ -1,0 +1,143 @@
+"""The networks of a model as plain ONNX files, for programs that sample by themselves."""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.baselines import Regression
+from sfumato.durable import replace_text
+from sfumato.export.graph import check_graph, example_size, save_graph, to_graph
+from sfumato.model import CVDM
+from sfumato.model_file import LoadedModel
+from sfumato.noise import NoiseField
+from sfumato.restoration.intervals import sampled_by
+from sfumato.restoration.layout import stride
+from sfumato.sampling import log_snr_grid
+
+__all__ = ["export_networks"]
+
+
+def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
+    """Write `noise.onnx`, `rate.onnx` and, if the model has one, `mean.onnx`, and `networks.json` about them.
+
+    Each takes batches and images of any size. A regression has `mean.onnx` alone.
+
+    Args:
+        model: On the CPU.
+        folder: Made if it is not there.
+
+    Returns:
+        For each file, how far onnxruntime is from torch at three image sizes, relative to the largest value.
+
+    Raises:
+        RunError: If a network has no counterpart in ONNX, or gives something else there.
+        ImportError: If the extra `onnx` is not installed.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {}
+    for name, module in _modules(model.model).items():
+        path = folder / f"{name}.onnx"
+        examples = _examples(model, name)
+        graph = to_graph(module, examples[0], [_OUTPUTS[name]], images=list(examples[0]), batched=True)
+        save_graph(graph, path)
+        found[path.name] = check_graph(path, module, examples)
+    text = json.dumps(_description(model), indent=2)
+    replace_text(folder / "networks.json", text + "\n", untouched="the networks beside it are written")
+    return found
+
+
+_OUTPUTS = {"noise": "predicted", "rate": "rate", "mean": "mean"}
+
+
+class _Noise(nn.Module):
+    """Condition (with the mean behind it), gamma and noisy target to what the network predicts."""
+
+    def __init__(self, model: CVDM) -> None:
+        super().__init__()
+        self.network = model.network
+
+    def forward(self, condition: Tensor, gamma: Tensor, noisy: Tensor, mean: Tensor | None = None) -> Tensor:
+        seen = [condition] if mean is None else [condition, mean]
+        result: Tensor = self.network(torch.cat([*seen, gamma, noisy], dim=1))
+        return result
+
+
+class _Rate(nn.Module):
+    """Condition to minus log gamma at t = 1, the integral of beta."""
+
+    def __init__(self, model: CVDM) -> None:
+        super().__init__()
+        self.schedule = model.schedule
+
+    def forward(self, condition: Tensor) -> Tensor:
+        return -self.schedule(condition).log_gamma(condition.new_ones(()))
+
+
+class _Mean(nn.Module):
+    """Condition to the centre of what is diffused."""
+
+    def __init__(self, model: CVDM) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, condition: Tensor) -> Tensor:
+        center = self.model.center(condition)
+        assert center is not None
+        return center
+
+
+def _modules(model: CVDM) -> dict[str, nn.Module]:
+    if isinstance(model, Regression):
+        return {"mean": _Mean(model)}
+    modules: dict[str, nn.Module] = {"noise": _Noise(model)}
+    if any(True for _ in getattr(model.schedule, "network", nn.Identity()).children()):
+        modules["rate"] = _Rate(model)
+    return modules | ({"mean": _Mean(model)} if model.mean_network is not None else {})
+
+
+def _examples(model: LoadedModel, name: str) -> list[dict[str, Tensor]]:
+    """Inputs by name at three sizes of batch and image, the first for tracing."""
+    info, step = model.info, stride(model.model)
+    channels = {"condition": info.condition_channels}
+    if name == "noise":
+        names = ["gamma", "noisy"] if model.model.mean_network is None else ["gamma", "noisy", "mean"]
+        channels |= dict.fromkeys(names, info.target_channels)
+    ndim = info.recipe.model.ndim
+    sizes = [
+        (2, example_size(step, ndim)),
+        (1, (2 * step,) * ndim),
+        (3, tuple(step + 1 + axis for axis in range(ndim))),
+    ]
+    examples = []
+    for number, (batch, size) in enumerate(sizes):
+        noise = NoiseField(number)(0, torch.Size([1, batch, sum(channels.values()), *size]))[0]
+        parts = dict(zip(channels, noise.split(list(channels.values()), dim=1), strict=True))
+        if "gamma" in parts:
+            parts["gamma"] = parts["gamma"].sigmoid()
+        examples.append({key: part.contiguous() for key, part in parts.items()})
+    return examples
+
+
+def _description(model: LoadedModel) -> dict[str, object]:
+    """What a program needs to sample with these networks."""
+    info, network = model.info, model.model
+    sides = {"condition": info.condition.to_json(), "target": info.target.to_json()}
+    about: dict[str, object] = {"sha256": model.sha256, "normalisation": sides, "residual": network.residual}
+    if isinstance(network, Regression):
+        return about
+    condition = torch.zeros(1, info.condition_channels, *example_size(stride(network), info.recipe.model.ndim))
+    with torch.no_grad():
+        schedule = network.schedule(condition)
+    steps = sampled_by(model).num_steps
+    return about | {
+        "predicts": network.predicts,
+        "scale": network.scale,
+        "solver": info.recipe.sample.solver,
+        "eta": info.recipe.sample.eta,
+        # gamma of a step is exp(-rate * fraction); without rate.onnx the rate is the same everywhere
+        "fractions": log_snr_grid(steps, schedule.reference_rate),
+        "rate": None if schedule.rate.numel() > 1 else float(-schedule.log_gamma(torch.ones(())).item()),
+    }

@@ -1,0 +1,199 @@
+r"""The sampler with a fixed seed as one ONNX graph: from what was measured to mean, deviation and interval.
+
+Noise is a pure function of the seed, so the graph is deterministic. It is made of three parts, each traced once: what
+comes before the first step, one step, and what comes after the last. The step is the body of an ONNX `Scan` over the
+sampling grid, so that the file has the weights once however many steps there are.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sfumato.baselines import Regression
+from sfumato.calibration.correction import Sampled
+from sfumato.errors import RunError
+from sfumato.export.graph import example_size, onnx_library, to_graph
+from sfumato.export.scan import Part, join
+from sfumato.model_file import LoadedModel
+from sfumato.noise import NoiseField
+from sfumato.restoration.array import enlargement
+from sfumato.restoration.intervals import correction_for
+from sfumato.restoration.layout import stride
+from sfumato.sampling import Level, log_snr_grid, step_mean
+
+__all__ = ["output_names", "sampler_graph"]
+
+_CARRIED = ("state", "clean", "h")
+
+
+def output_names(model: LoadedModel, sampled: Sampled) -> list[str]:
+    """What the graph gives: `mean`, for a diffusion model `std`, and `low` and `high` if it is calibrated for this."""
+    if isinstance(model.model, Regression):
+        return ["mean"]
+    return ["mean", "std"] if correction_for(model, sampled) is None else ["mean", "std", "low", "high"]
+
+
+def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
+    """The graph, an ``onnx.ModelProto`` from `measured` (1, K, *spatial) to the names of :func:`output_names`.
+
+    Its values are those of :func:`sfumato.restore` for image 0 of this seed, seen as a whole.
+
+    Args:
+        model: On the CPU.
+        sampled: How it draws.
+        seed: Of the noise.
+
+    Raises:
+        RunError: If a part of the model has no counterpart in ONNX.
+        ImportError: If the extra `onnx` is not installed.
+    """
+    info = model.info
+    if info.recipe.data.normalize == "image":
+        raise RunError(
+            "this model scales each image by its own quantiles (data.normalize: image), and a graph sees tiles, which "
+            "have others; expected a model with one scale for all images: export its networks (--onnx) or the model "
+            "file (--hub)"
+        )
+    onnx_library()
+    outputs = output_names(model, sampled)
+    size = example_size(stride(model.model), info.recipe.model.ndim)
+    measured = torch.zeros(1, info.condition_channels, *size)
+    if isinstance(model.model, Regression):
+        return to_graph(_Regress(model), {"measured": measured}, outputs, images=["measured"], batched=False)
+    start = _Start(model, sampled, seed)
+    with torch.no_grad():
+        given = dict(zip(start.names, start(measured), strict=True))
+    carried = {f"{name}_before": given[f"{name}_before"] for name in _CARRIED}
+    constant = {name: given[name] for name in start.names if name not in carried}
+    scanned = start.grid()
+    body = {**carried, **{name: values[0] for name, values in scanned.items()}, **constant}
+    step = _Step(model, sampled, seed)
+    last = {"clean": given["clean_before"]} | ({"center": given["center"]} if "center" in given else {})
+    parts = [
+        to_graph(start, {"measured": measured}, start.names, images=["measured"], batched=False),
+        to_graph(step, body, _CARRIED, images=_images(body), batched=False),
+        to_graph(_Finish(model, sampled), last, outputs, images=list(last), batched=False),
+    ]
+    return join(
+        *(Part(name, graph) for name, graph in zip(("start", "step", "finish"), parts, strict=True)),
+        scanned={name: values.numpy() for name, values in scanned.items()},
+        carried=_CARRIED,
+    )
+
+
+def _enlarge(images: Tensor, factor: tuple[int, ...]) -> Tensor:
+    """As :func:`sfumato.data.enlarged.enlarge_tensor`, but in single precision, the only one that runtimes have."""
+    if all(f == 1 for f in factor):
+        return images
+    mode = "bicubic" if images.ndim == 4 else "trilinear"
+    return F.interpolate(images, scale_factor=[float(f) for f in factor], mode=mode, align_corners=False)
+
+
+def _images(values: dict[str, Tensor]) -> list[str]:
+    return [name for name, value in values.items() if value.ndim > 1]
+
+
+class _Start(nn.Module):
+    """Measured image to condition, log gamma at t = 1, centre and the state before the first step."""
+
+    def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
+        super().__init__()
+        self.model, self.info, self.factor = model.model, model.info, enlargement(model)
+        self.sampled, self.noise = sampled, NoiseField(seed)
+        center = ["center"] if self.model.residual or self.model.mean_network is not None else []
+        self.names = ["condition", "end", *center, *(f"{name}_before" for name in _CARRIED)]
+
+    def grid(self) -> dict[str, Tensor]:
+        """What changes from step to step, each of shape (num_steps): after the last step the level stays."""
+        condition = torch.zeros(1, self.info.condition_channels, *[1] * self.info.recipe.model.ndim)
+        with torch.no_grad():
+            fractions = log_snr_grid(self.sampled.num_steps, self.model.schedule(condition).reference_rate)
+        numbers = torch.arange(len(fractions))
+        return {
+            "now": torch.tensor(fractions),
+            "after": torch.tensor([*fractions[1:], fractions[-1]]),
+            "number": numbers,
+        }
+
+    def forward(self, measured: Tensor) -> tuple[Tensor, ...]:
+        condition = self.info.condition.apply(_enlarge(measured, self.factor))
+        end = self.model.schedule(condition).log_gamma(condition.new_ones(()))
+        shape = torch.Size([self.sampled.num_samples, 1, self.model.target_channels, *condition.shape[2:]])
+        state = self.noise(0, shape).flatten(0, 1)
+        center = self.model.center(condition)
+        # Each output a tensor of its own: a graph must not give one twice.
+        centers = () if center is None else (center + 0,)
+        return condition, end, *centers, state, torch.zeros_like(state), torch.ones_like(end)
+
+
+class _Step(nn.Module):
+    """One step of the sampler, as in :func:`sfumato.sampling.sample`."""
+
+    def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
+        super().__init__()
+        self.model, self.sampled, self.noise = model.model, sampled, NoiseField(seed)
+
+    def forward(
+        self,
+        state: Tensor,
+        clean_before: Tensor,
+        h_before: Tensor,
+        now_fraction: Tensor,
+        after_fraction: Tensor,
+        number: Tensor,
+        condition: Tensor,
+        end: Tensor,
+        center: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        now, after = Level.at(end * now_fraction), Level.at(end * after_fraction)
+        size = self.sampled.num_samples
+        seen = condition.expand(size, *condition.shape[1:])
+        about = center.expand(size, *center.shape[1:]) if center is not None else None
+        clean = self.model.predict(state, now.log_gamma, seen, about).clean
+        h = after.half_log_snr - now.half_log_snr
+        guess = clean
+        if self.sampled.solver == "2m":  # the first step has no past
+            guess = clean + (number > 0).to(h.dtype) * (clean - clean_before) * (h / (2 * h_before))
+        eta = 1.0 if self.sampled.solver == "algorithm2" else self.sampled.eta
+        state = step_mean(state, guess, now, after, h, eta)
+        if eta > 0:
+            shape = torch.Size([size, 1, *state.shape[1:]])
+            noise = self.noise(number + 1, shape).flatten(0, 1)
+            if self.sampled.solver == "algorithm2":
+                state = state + (-torch.expm1(now.log_gamma - after.log_gamma)).sqrt() * noise
+            else:
+                state = state + after.log_s.exp() * (-torch.expm1(-2 * eta**2 * h)).sqrt() * noise
+        return state, clean, h
+
+
+class _Finish(nn.Module):
+    """The last clean prediction to mean, deviation and interval in the data's units."""
+
+    def __init__(self, model: LoadedModel, sampled: Sampled) -> None:
+        super().__init__()
+        self.scale, self.target, self.found = model.model.scale, model.info.target, correction_for(model, sampled)
+
+    def forward(self, clean: Tensor, center: Tensor | None = None) -> tuple[Tensor, ...]:
+        draws = self.scale * clean if center is None else center + self.scale * clean
+        mean = draws.mean(0, keepdim=True)
+        std = ((draws - mean).square().sum(0, keepdim=True) / (draws.shape[0] - 1)).sqrt()
+        if self.found is None:
+            return self.target.invert(mean), self.target.invert_spread(std)
+        ends = [self.target.invert(end) for end in self.found.interval(mean, std)]
+        return self.target.invert(mean), self.target.invert_spread(self.found.spread(std)), *ends
+
+
+class _Regress(nn.Module):
+    """Measured image to the one image that a regression gives."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__()
+        self.model, self.info, self.factor = model.model, model.info, enlargement(model)
+
+    def forward(self, measured: Tensor) -> Tensor:
+        condition = self.info.condition.apply(_enlarge(measured, self.factor))
+        center = self.model.center(condition)
+        assert center is not None
+        return self.info.target.invert(center)
