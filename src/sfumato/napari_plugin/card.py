@@ -7,13 +7,7 @@ __all__ = ["card"]
 
 
 def card(info: ModelInfo) -> dict[str, str]:
-    """Titles and what stands beside them.
-
-    Example:
-        >>> from sfumato.napari_plugin.trial_model import trial_info
-        >>> card(trial_info())["Channels"]
-        '1 in, 1 out, images'
-    """
+    """Titles and what stands beside them."""
     recipe, sampled = info.recipe, sampled_by(info)
     lines = {
         "Problem": recipe.problem if recipe.name in ("", recipe.problem) else f"{recipe.problem} ({recipe.name})",

@@ -1,4 +1,4 @@
-"""A small plot of our own: two curves against time need no plotting library, and matplotlib is not a dependency here."""
+"""A small plot of our own: two curves need no plotting library, and matplotlib is only in the `evaluate` extra."""
 
 import math
 from collections.abc import Sequence
@@ -108,12 +108,7 @@ def _pen(curve: Curve, text: QColor) -> QPen:
 
 
 def ticks(top: float) -> list[float]:
-    """Round numbers from 0 to at least ``top``, three to six of them.
-
-    Example:
-        >>> ticks(7.3)
-        [0.0, 2.0, 4.0, 6.0, 8.0]
-    """
+    """Round numbers from 0 to at least ``top``, three to six of them: 0, 2, 4, 6 and 8 for 7.3."""
     if not (math.isfinite(top) and top > 0):
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(top))

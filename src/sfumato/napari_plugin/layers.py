@@ -42,7 +42,7 @@ class Source:
         translate: Likewise.
         units: Likewise.
         labels: Likewise.
-        affine: What comes after scale and translation: rotation, shear and the layer's own affine, in axes of the image.
+        affine: What comes after scale and translation: rotation, shear and the layer's own affine.
     """
 
     image: ArrayImage
@@ -91,7 +91,7 @@ class Source:
     def visible(
         self, layer: "Image", dims: "Dims", factor: Sequence[int]
     ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Frame, corner and size, on the grid of the targets, of what the canvas shows, or of its middle if that is large.
+        """Frame, corner and size, on the targets' grid, of what the canvas shows, or of its middle if that is large.
 
         Raises:
             ImageError: If it shows nothing of the layer.
@@ -220,7 +220,7 @@ def _letters(number: int, channel_axis: int | None, ndim: int, name: str) -> str
             f"{name} has {number} axes, with {channels}; this model takes {ndim} spatial axes and at most {len(free)} "
             "of frames before them; choose another layer or axis of channels"
         )
-    letters = {axis: letter for axis, letter in zip(others[-ndim:], "ZYX"[-ndim:], strict=True)}
+    letters = dict(zip(others[-ndim:], "ZYX"[-ndim:], strict=True))
     letters |= dict(zip(reversed(others[:-ndim]), free, strict=False))
     return "".join(letters.get(axis, "C") for axis in range(number))
 

@@ -1,5 +1,6 @@
 """The choices that both widgets offer: a model file with its card, and a layer with its axis of channels."""
 
+import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +97,9 @@ class ModelPicker(QWidget):
 
     def _show(self, path: Path, info: "ModelInfo", lines: dict[str, str]) -> None:
         self.path, self.info = path, info
-        rows = "".join(
-            f"<tr><td style='padding-right:8px'><b>{title}</b></td><td>{text}</td></tr>" for title, text in lines.items()
+        rows = "".join(  # a file may say anything of itself, so it is escaped
+            f"<tr><td style='padding-right:8px'><b>{title}</b></td><td>{html.escape(text)}</td></tr>"
+            for title, text in lines.items()
         )
         self._card.setText(f"<table>{rows}</table>")
         place = self._list.findData(path)

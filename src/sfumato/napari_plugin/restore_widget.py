@@ -51,7 +51,9 @@ class RestoreWidget(QScrollArea):
         self._started = 0.0
         self.model, self.layer = ModelPicker(), LayerPicker(napari_viewer)
         self.samples, self.steps, self.seed = _number(2, 16), _number(1, 32), _number(0, 0)
-        self.samples.setToolTip("Draws of the posterior; their mean is the restored image, their spread its uncertainty")
+        self.samples.setToolTip(
+            "Draws of the posterior: their mean is the restored image, their spread the uncertainty"
+        )
         self.steps.setToolTip("Network calls per draw")
         self.seed.setToolTip("The same seed gives the same draws")
         self.device = QComboBox()
@@ -63,6 +65,7 @@ class RestoreWidget(QScrollArea):
         self.preview_button.setToolTip("Restore what the canvas shows, or its middle if that is large")
         self.restore_button.setToolTip("Restore the whole layer, all frames")
         self.cancel_button = QPushButton("Cancel")
+        self.cancel_button.setToolTip("Stop; no layer is added")
         self.progress = QProgressBar()
         self.status = QLabel()
         self.status.setWordWrap(True)
@@ -150,7 +153,7 @@ class RestoreWidget(QScrollArea):
         self.restore_button.setEnabled(not running)
         self.cancel_button.setEnabled(running)
         self.progress.setMaximum(0 if running else 1)  # without an end until it is known
-        self.progress.setValue(0)
+        self.progress.setTextVisible(running)
         (self._timer.start if running else self._timer.stop)()
 
     def _model_changed(self) -> None:

@@ -9,7 +9,7 @@ __all__ = ["microtubules", "time_series"]
 
 LayerData = tuple[NDArray[Any], dict[str, Any], str]
 
-_SEED, _SIDE, _PHOTONS = 8, 128, 40
+_SEED, _SIDE, _PHOTONS = 8, 128, 15
 
 
 def microtubules() -> list[LayerData]:

@@ -51,7 +51,7 @@ class ScheduleWidget(QWidget):
         super().__init__()
         self._viewer = napari_viewer
         self.model, self.layer = ModelPicker(), LayerPicker(napari_viewer)
-        self.beta, self.gamma = CurvePlot("β(t): how fast noise enters"), CurvePlot("γ(t): signal that is left")
+        self.beta, self.gamma = CurvePlot("β(t): how fast noise enters"), CurvePlot("γ(t): signal that is left")  # noqa: RUF001
         self.text = QLabel(_HINT)
         self.text.setWordWrap(True)
         self._known: OrderedDict[tuple[Any, ...], Any] = OrderedDict()

@@ -10,9 +10,7 @@ __all__ = ["correction_for", "sampled_by", "why_uncalibrated"]
 _SAMPLES = 16
 
 
-def sampled_by(
-    model: LoadedModel | ModelInfo, num_samples: int | None = None, num_steps: int | None = None
-) -> Sampled:
+def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, num_steps: int | None = None) -> Sampled:
     """How a model draws; what is None is as in its calibration, or the recipe's if it has none."""
     info = model.info if isinstance(model, LoadedModel) else model
     settings, known = info.recipe.sample, info.calibration

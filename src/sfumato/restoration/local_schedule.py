@@ -1,6 +1,7 @@
 """The schedule that a model gives to a region of an image, and its curves at one pixel."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +41,7 @@ def schedule_of(
     stop = [min(whole, c + s + halo) for whole, c, s in zip(spatial, corner, size, strict=True)]
     seen = [b - a for a, b in zip(start, stop, strict=True)]
     whole = model.model.schedule(measured.condition(frame, start, seen))
-    inner = tuple(slice(c - a, c - a + s) for c, a, s in zip(corner, start, size, strict=True))
+    inner: tuple[Any, ...] = tuple(slice(c - a, c - a + s) for c, a, s in zip(corner, start, size, strict=True))
     rate = whole.rate.expand(1, model.info.target_channels, *seen)[(..., *inner)]
     return Schedule(rate, whole.warp, whole.reference_rate)
 
@@ -57,7 +58,8 @@ def curves_at(
         num_times: T, evenly from 0 to 1.
     """
     rate = schedule.rate[0]
-    rates = rate.flatten(1).mean(1) if place is None else rate[(slice(None), *place)]
+    at: tuple[Any, ...] = (slice(None), *(place or ()))
+    rates = rate.flatten(1).mean(1) if place is None else rate[at]
     there = Schedule(rates.reshape(1, -1, 1, 1), schedule.warp, schedule.reference_rate)
     t = torch.linspace(0, 1, num_times, dtype=rates.dtype, device=rates.device)
     beta, gamma = (values[:, :, 0, 0].double().cpu().numpy() for values in (there.beta(t), there.gamma(t)))

@@ -5,9 +5,9 @@ of the restored whole.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,9 @@ class Parts:
         self._is_regression = isinstance(model.model, Regression)
         self.sampled = sampled_by(model, num_samples, num_steps)
         if self.sampled.num_samples < 2 and not self._is_regression:
-            raise ImageError(f"{self.sampled.num_samples} samples were asked for; a standard deviation needs at least 2")
+            raise ImageError(
+                f"{self.sampled.num_samples} samples were asked for; a standard deviation needs at least 2; give more"
+            )
         if measured.channels != model.info.condition_channels:
             raise ImageError(
                 f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
@@ -170,7 +172,7 @@ class Parts:
 
     def _restored(self, frame: int, task: Task) -> Images:
         condition = self._measured.condition(frame, task.seen_corner, task.seen_size)
-        inner = (..., *task.inner)
+        inner: tuple[Any, ...] = (..., *task.inner)
         target = self._model.info.target
         if self._is_regression:
             image = regress(condition, self._model, tile=self._regions.tile)[inner]
