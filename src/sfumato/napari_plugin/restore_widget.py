@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from napari.utils.notifications import show_error
-from qtpy.QtCore import Qt, QTimer
+from qtpy.QtCore import QEvent, Qt, QTimer
 from qtpy.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RestoreWidget"]
 
-_POLL_MS = 100
+_POLL_MS = 250
+"""Every change repaints the window, and with software OpenGL that takes long."""
 
 
 class RestoreWidget(QScrollArea):
@@ -113,6 +114,7 @@ class RestoreWidget(QScrollArea):
         )
         self._started = time.monotonic()
         self._running = Background(work, returned=self._add_layers, finished=self._finish)
+        self.destroyed.connect(self._running.stop)
         self.status.setText("opening the model …")
         self._show_running(True)
 
@@ -121,6 +123,12 @@ class RestoreWidget(QScrollArea):
         if self._running is not None:
             self._running.stop()
             self.status.setText("stopping …")
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: N802, Qt's name
+        """Stop when the dock widget was closed: napari takes it out of its window and keeps it nowhere."""
+        if event.type() == QEvent.Type.ParentChange and self.parent() is None and getattr(self, "_running", None):
+            self.cancel()
+        super().changeEvent(event)
 
     def _add_layers(self, layers: list[tuple[Any, dict[str, Any]]]) -> None:
         for old in [old for old in self._viewer.layers if old.metadata.get("sfumato") == "preview"]:

@@ -137,7 +137,7 @@ class ScheduleWidget(QWidget):
         rates = schedule.rate[(0, slice(None), *pixel.inside)].tolist()
         several = len(rates) > 1
         for plot, here, mean in ((self.beta, beta, mean_beta), (self.gamma, gamma, mean_gamma)):
-            around = Curve("mean around", times, mean.mean(1), None, dashed=True)
+            around = Curve("mean rate around", times, mean.mean(1), None, dashed=True)
             of_channels = [
                 Curve(f"channel {i}" if several else "this pixel", times, here[:, i], COLOURS[i])
                 for i in range(min(len(rates), len(COLOURS)))
