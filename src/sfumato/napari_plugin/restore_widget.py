@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RestoreWidget"]
 
-_POLL_MS = 250
-"""Every change repaints the window, and with software OpenGL that takes long."""
+_POLL_MS = 500
+"""Every change repaints the window, which takes 50 ms where OpenGL is done in software; so no bar without end either."""
 
 
 class RestoreWidget(QScrollArea):
@@ -115,7 +115,7 @@ class RestoreWidget(QScrollArea):
         self._started = time.monotonic()
         self._running = Background(work, returned=self._add_layers, finished=self._finish)
         self.destroyed.connect(self._running.stop)
-        self.status.setText("opening the model …")
+        self.status.setText("restoring …")
         self._show_running(True)
 
     def cancel(self) -> None:
@@ -150,17 +150,17 @@ class RestoreWidget(QScrollArea):
         work = self._running
         if work is None or not work.total or work.is_stopped:
             return
-        self.progress.setMaximum(work.total)
-        self.progress.setValue(work.done)
+        self.progress.setValue(100 * work.done // work.total)
         passed = time.monotonic() - self._started
         left = passed * (work.total - work.done) / max(work.done, 1)
-        self.status.setText(f"restoring … about {left:.0f} s left" if work.done else "restoring …")
+        self.progress.setFormat(f"%p%, about {left:.0f} s left" if work.done else "%p%")
 
     def _show_running(self, running: bool) -> None:
         self.preview_button.setEnabled(not running)
         self.restore_button.setEnabled(not running)
         self.cancel_button.setEnabled(running)
-        self.progress.setMaximum(0 if running else 1)  # without an end until it is known
+        self.progress.setValue(0)
+        self.progress.setFormat("%p%")
         self.progress.setTextVisible(running)
         (self._timer.start if running else self._timer.stop)()
 
