@@ -46,6 +46,7 @@ def test_frames_are_restored_as_arrays_are(model: LoadedModel) -> None:
     for frame in range(2):
         alone = sfumato.restore(images[frame], model, num_samples=3, num_steps=2, image=frame)
         np.testing.assert_allclose(restored["mean"][frame, 0], alone.mean, atol=1e-5)
+        assert alone.std is not None
         np.testing.assert_allclose(restored["std"][frame, 0], alone.std, atol=1e-5)
     np.testing.assert_allclose(restored["samples"].mean(0), restored["mean"], atol=1e-5)
 
@@ -112,9 +113,9 @@ def test_a_calibrated_model_gives_the_ends_of_its_interval(model_file: Path, tmp
 
 
 def test_what_does_not_fit_is_refused_before_any_work(model: LoadedModel) -> None:
-    with pytest.raises(ImageError, match="has 2 channels .* takes 1"):
+    with pytest.raises(ImageError, match=r"has 2 channels .* takes 1"):
         Parts(measured(pixels(2, 20, 26), "CYX", model), model)
-    with pytest.raises(ImageError, match="take .* GiB; .*sfumato restore"):
+    with pytest.raises(ImageError, match=r"take .* GiB; .*sfumato restore"):
         Parts(measured(pixels(20, 26), "YX", model), model, memory_budget=1000)
     with pytest.raises(ImageError, match="at least 2"):
         Parts(measured(pixels(20, 26), "YX", model), model, num_samples=1)

@@ -30,21 +30,25 @@ def narrow(box: QComboBox) -> QComboBox:
 
 
 class ModelPicker(QWidget):
-    """A model file; its head is read in a thread and shown as a card."""
+    """A model file; its head is read in a thread and shown as a card.
+
+    Args:
+        is_small: Whether the card is shown as a tooltip only, and no model is offered to try.
+    """
 
     changed = Signal()
     """The model is another, or there is none now."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_small: bool = False) -> None:
         super().__init__()
         self.path: Path | None = None
         self.info: ModelInfo | None = None
         self._reading: Background | None = None
+        self._trial: QPushButton | None = None
         self._list = narrow(QComboBox())
         self._list.addItem(_NONE, None)
         for path in _bundled():
             self._list.addItem(f"{path.stem} (comes with sfumato)", path)
-        self._list.setToolTip("Models that were opened, and those that come with sfumato")
         self._list.activated.connect(self._activated)
         button = QPushButton("Open…")
         button.setToolTip("Open a model file (model.safetensors) of `sfumato train`")
@@ -59,12 +63,15 @@ class ModelPicker(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.addLayout(row)
+        if is_small:
+            self._card.hide()
+            return
         column.addWidget(self._card)
         if not _bundled():
-            trial = QPushButton(_TRIAL)
-            trial.setToolTip("To try the buttons: it has learned nothing, and restores nothing")
-            trial.clicked.connect(self._ask_trial)
-            column.addWidget(trial)
+            self._trial = QPushButton(_TRIAL)
+            self._trial.setToolTip("To try the buttons: it has learned nothing, and restores nothing")
+            self._trial.clicked.connect(self._ask_trial)
+            column.addWidget(self._trial)
 
     @property
     def card_text(self) -> str:
@@ -97,16 +104,18 @@ class ModelPicker(QWidget):
 
     def _show(self, path: Path, info: "ModelInfo", lines: dict[str, str]) -> None:
         self.path, self.info = path, info
+        if self._trial is not None:
+            self._trial.hide()  # who has a model needs none to try
         rows = "".join(  # a file may say anything of itself, so it is escaped
             f"<tr><td style='padding-right:8px'><b>{title}</b></td><td>{html.escape(text)}</td></tr>"
             for title, text in lines.items()
         )
         self._card.setText(f"<table>{rows}</table>")
+        self._list.setToolTip(self._card.text())
         place = self._list.findData(path)
         if place < 0:
             self._list.addItem(path.name, path)
             place = self._list.count() - 1
-            self._list.setItemData(place, str(path), Qt.ItemDataRole.ToolTipRole)
         self._list.setCurrentIndex(place)
         self.changed.emit()
 

@@ -11,6 +11,7 @@ from qtpy.QtWidgets import (
     QCheckBox,
     QComboBox,
     QFormLayout,
+    QFrame,
     QGroupBox,
     QHBoxLayout,
     QLabel,
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["RestoreWidget"]
 
 _POLL_MS = 500
-"""Every change repaints the window, which takes 50 ms where OpenGL is done in software; so no bar without end either."""
+"""A change repaints the window, which takes 50 ms where OpenGL is done in software; so no endless bar either."""
 
 
-class RestoreWidget(QScrollArea):
+class RestoreWidget(QWidget):
     """Pick a model and a layer, look at what is in view, restore all.
 
     Args:
@@ -210,16 +211,20 @@ class RestoreWidget(QScrollArea):
             else:
                 QVBoxLayout(group).addWidget(content)
             column.addWidget(group)
+        column.addStretch(1)
+        choices = QScrollArea()  # on a small screen the choices scroll, and the buttons stay
+        choices.setFrameShape(QFrame.Shape.NoFrame)
+        choices.setWidget(inside)
+        choices.setWidgetResizable(True)
+        choices.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         row = QHBoxLayout()
         for button in (self.preview_button, self.restore_button, self.cancel_button):
             row.addWidget(button)
-        column.addLayout(row)
-        column.addWidget(self.progress)
-        column.addWidget(self.status)
-        column.addStretch(1)
-        self.setWidget(inside)
-        self.setWidgetResizable(True)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        whole = QVBoxLayout(self)
+        whole.addWidget(choices, 1)
+        whole.addLayout(row)
+        whole.addWidget(self.progress)
+        whole.addWidget(self.status)
         self.setMinimumWidth(340)
 
 

@@ -50,7 +50,7 @@ class ScheduleWidget(QWidget):
     def __init__(self, napari_viewer: "Viewer") -> None:
         super().__init__()
         self._viewer = napari_viewer
-        self.model, self.layer = ModelPicker(), LayerPicker(napari_viewer)
+        self.model, self.layer = ModelPicker(is_small=True), LayerPicker(napari_viewer)
         self.beta, self.gamma = CurvePlot("β(t): how fast noise enters"), CurvePlot("γ(t): signal that is left")  # noqa: RUF001
         self.text = QLabel(_HINT)
         self.text.setWordWrap(True)
@@ -142,7 +142,7 @@ class ScheduleWidget(QWidget):
                 Curve(f"channel {i}" if several else "this pixel", times, here[:, i], COLOURS[i])
                 for i in range(min(len(rates), len(COLOURS)))
             ]
-            plot.show_curves([around, *of_channels])
+            plot.show_curves([*of_channels, around])
         at = ", ".join(map(str, pixel.place))
         self.text.setText(f"restored pixel ({at}): rate λ = {', '.join(f'{rate:.3g}' for rate in rates)}")
 
