@@ -1,5 +1,6 @@
 """The napari plugin, driven in a real viewer as a person would drive it."""
 
+import dataclasses
 import os
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 
 import sfumato
 from sfumato.calibration.correction import Correction, Sampled
-from sfumato.model_file import set_calibration
+from sfumato.model_file import save_model, set_calibration
 
 napari = pytest.importorskip("napari", reason="napari is not installed", exc_type=ImportError)
 pytest.importorskip("qtpy", reason="no Qt binding is installed", exc_type=ImportError)
@@ -333,6 +334,41 @@ def test_a_viewer_may_be_closed_while_it_works(model_file: Path) -> None:
     time.sleep(0.2)
     process()
     assert not notification_manager.records
+
+
+@needs_display
+def test_what_a_model_says_of_itself_is_shown_as_plain_text(viewer: Any, model_file: Path, tmp_path: Path) -> None:
+    model = sfumato.load(model_file)
+    recipe = model.info.recipe.model_copy(update={"name": "<img src='x'>"})
+    path = tmp_path / "named.safetensors"
+    save_model(path, model.model.state_dict(), dataclasses.replace(model.info, recipe=recipe))
+    assert "&lt;img src" in opened(viewer, "Restore", path).model.card_text
+
+
+@needs_display
+def test_a_layer_out_of_view_has_no_preview(viewer: Any, model_file: Path) -> None:
+    from napari.utils.notifications import notification_manager
+
+    viewer.add_image(np.full((64, 64), 200, np.float32), contrast_limits=(0, 300), name="away")
+    widget = opened(viewer, "Restore", model_file)
+    viewer.camera.center = (0, 5000, 5000)
+    process()
+    viewer.screenshot(flash=False)
+    notification_manager.records.clear()
+    widget.start(whole=False)
+    assert not widget.is_running
+    assert "shows nothing of away" in notification_manager.records[-1].message
+
+
+def test_a_preview_of_a_volume_is_around_the_plane_in_view() -> None:
+    from napari.components import ViewerModel
+
+    viewer = ViewerModel()
+    layer = viewer.add_image(np.zeros((2, 100, 300, 200), np.uint8), scale=(1, 3, 1, 1))
+    viewer.dims.set_point([0, 1], [1, 150])
+    frame, corner, size = Source.of(layer, None, 3).visible(layer, viewer.dims, (1, 2, 2))
+    assert (frame, size) == (1, (32, 128, 128))
+    assert corner == (50 - 16, 2 * (150 - 32), 2 * (100 - 32))
 
 
 def layer_of(pixels: Any, **settings: Any) -> Any:

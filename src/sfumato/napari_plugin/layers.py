@@ -105,7 +105,8 @@ class Source:
             length = self.image.shape[axis]
             low, high = (shown[0, axis], shown[1, axis] + 1) if axis in displayed else (0, length)
             low, high = max(0, int(low)), min(length, int(high))
-            if low >= high:
+            if low >= high or (shown[0, axis] == shown[1, axis] and axis in displayed and length > 1):
+                # napari moves corners into the layer: both lie on its edge where it is out of view
                 raise ImageError(
                     f"the canvas shows nothing of {self.name}; expected a part of it; move it into view first"
                 )
