@@ -214,5 +214,5 @@ def _is_ours(layer: Image) -> bool:
 
 
 def _bundled() -> list[Path]:
-    """As :func:`~sfumato.napari_plugin.trial_model.bundled_models`, which would load torch."""
+    """Model files that come with the package; there may be none."""
     return sorted((Path(__file__).parents[1] / "demo").glob("*.safetensors"))

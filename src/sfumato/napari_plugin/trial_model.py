@@ -1,6 +1,5 @@
-"""Models to try the plugin with: those that come with the package, or a tiny one that has learned nothing."""
+"""A tiny model that has learned nothing, to try the plugin with where none comes with the package."""
 
-from importlib.resources import files
 from pathlib import Path
 
 import torch
@@ -10,13 +9,7 @@ from sfumato.data.normalize import Normalization
 from sfumato.model_file import ModelInfo, save_model
 from sfumato.recipe import DataRecipe, ModelRecipe, Recipe, SampleRecipe
 
-__all__ = ["bundled_models", "trial_info", "write_trial_model"]
-
-
-def bundled_models() -> list[Path]:
-    """Model files of the package, in `sfumato/demo`; there may be none."""
-    folder = Path(str(files("sfumato"))) / "demo"
-    return sorted(folder.glob("*.safetensors"))
+__all__ = ["trial_info", "write_trial_model"]
 
 
 def trial_info() -> ModelInfo:
