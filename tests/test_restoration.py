@@ -346,7 +346,7 @@ def test_out_of_memory_halves_the_batch_and_says_so(
     model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The allocator's refusal is planted: to exhaust a machine's memory in a test would end other processes."""
-    from sfumato.restoration import task
+    from sfumato.restoration import regions
 
     real = draw_blocks
 
@@ -357,7 +357,7 @@ def test_out_of_memory_halves_the_batch_and_says_so(
 
     smooth = plan_restoration(model, source, tmp_path / "smooth.zarr", SMALL)
     run_restoration(smooth)
-    monkeypatch.setattr(task, "draw_blocks", refusing)
+    monkeypatch.setattr(regions, "draw_blocks", refusing)
     planned = plan_restoration(model, source, tmp_path / "out.zarr", SMALL)
     run_restoration(planned)
     np.testing.assert_allclose(read(planned), read(smooth), rtol=1e-4)

@@ -85,6 +85,7 @@ def sample(
     clamp: tuple[float, float] | None = None,
     initial: Tensor | None = None,
     grid: Grid = "log_snr",
+    progress: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Draw from the posterior of the target given the condition.
 
@@ -104,6 +105,7 @@ def sample(
             with a margin, or None.
         initial: State at t = 1 in place of noise, shape (N, B, C, *spatial).
         grid: ``log_snr``, uniform in the log-SNR of a pixel at the reference rate, or ``uniform`` in t, the paper's.
+        progress: Called after every network call with ``num_samples``; what it raises ends the sampling.
 
     Returns:
         Draws of shape (N, B, C, *spatial).
@@ -138,6 +140,8 @@ def sample(
             clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).clean.view(shape)
             if clamp is not None:
                 clean = clean.clamp(*clamp)
+            if progress is not None:
+                progress(num_samples)
             if step == num_steps - 1:
                 break
             after = Level.at(end * fractions[step + 1])

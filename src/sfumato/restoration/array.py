@@ -174,6 +174,7 @@ def draw_blocks(
     num_steps: int | None = None,
     tile: int | None = None,
     progress: Callable[[int], None] | None = None,
+    on_call: Callable[[int], None] | None = None,
 ) -> Iterator[Tensor]:
     """Draws of one image or of a region of one, in blocks (n, C, *spatial); still normalised.
 
@@ -186,6 +187,7 @@ def draw_blocks(
         num_steps: Network calls per draw; the recipe's if not given.
         tile: Side of the tiles that the networks see, or None for all at once.
         progress: Called with the number of draws that were just made.
+        on_call: Called after every network call with the number of draws in it; what it raises ends the sampling.
     """
     settings = model.info.recipe.sample
     network = model.model if tile is None else tiled(model.model, tile)
@@ -199,6 +201,7 @@ def draw_blocks(
             solver=settings.solver,
             eta=settings.eta,
             seed=replace(noise, sample=noise.sample + first),
+            progress=on_call,
         )[:, 0].cpu()
         if progress is not None:
             progress(number)

@@ -3,16 +3,17 @@
 from dataclasses import replace
 
 from sfumato.calibration.correction import Correction, Sampled
-from sfumato.model_file import LoadedModel
+from sfumato.model_file import LoadedModel, ModelInfo
 
 __all__ = ["correction_for", "sampled_by", "why_uncalibrated"]
 
 _SAMPLES = 16
 
 
-def sampled_by(model: LoadedModel, num_samples: int | None = None, num_steps: int | None = None) -> Sampled:
+def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, num_steps: int | None = None) -> Sampled:
     """How a model draws; what is None is as in its calibration, or the recipe's if it has none."""
-    settings, known = model.info.recipe.sample, model.info.calibration
+    info = model.info if isinstance(model, LoadedModel) else model
+    settings, known = info.recipe.sample, info.calibration
     usual = Sampled(_SAMPLES, settings.steps, settings.solver, settings.eta)
     if known is not None:
         usual = replace(usual, num_samples=known.sampled.num_samples, num_steps=known.sampled.num_steps)

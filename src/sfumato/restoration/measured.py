@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfumato.data.enlarged import EnlargedFrames
 from sfumato.data.frames import FrameReader
-from sfumato.data.image import PixelSize
+from sfumato.data.image import Image, PixelSize
 from sfumato.data.io import open_image
 from sfumato.data.scaling import image_range
 from sfumato.model_file import LoadedModel
@@ -23,7 +23,7 @@ class Measured:
     """The frames of an image, read by region.
 
     Args:
-        source: Path or address.
+        source: Path or address, or an open image.
         model: From :func:`sfumato.load`.
         axes: Of the source, where it does not say.
         on_target_grid: Whether it was enlarged already.
@@ -40,10 +40,11 @@ class Measured:
     """
 
     def __init__(
-        self, source: str, model: LoadedModel, *, axes: str | None = None, on_target_grid: bool = False
+        self, source: str | Image, model: LoadedModel, *, axes: str | None = None, on_target_grid: bool = False
     ) -> None:
         ndim = model.info.recipe.model.ndim
-        frames = FrameReader(open_image(source, axes=axes), ndim)
+        image = source if isinstance(source, Image) else open_image(source, axes=axes)
+        frames = FrameReader(image, ndim)
         self._enlarged = EnlargedFrames(frames, (1,) * ndim if on_target_grid else enlargement(model))
         self._model = model
         self._ranges: dict[int, NDArray[np.float64]] = {}

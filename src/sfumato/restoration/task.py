@@ -1,6 +1,5 @@
 """One task of a job, in whatever process: read a region, sample it, write a chunk. Doing it twice changes nothing."""
 
-import contextlib
 import functools
 import time
 import zlib
@@ -18,16 +17,14 @@ from sfumato.data.normalize import Normalization
 from sfumato.data.output import OutputImage
 from sfumato.errors import ModelFileError, SfumatoError, StorageError
 from sfumato.model_file import LoadedModel, load
-from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
-from sfumato.restoration.array import draw_blocks, regress
+from sfumato.restoration.array import regress
 from sfumato.restoration.hint import schedule_map
 from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.job import Job, Output
-from sfumato.restoration.layout import stride
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Task
-from sfumato.restoration.statistics import Statistics
+from sfumato.restoration.regions import RegionSampler
 
 __all__ = ["Outcome", "checksum_of", "run_task"]
 
@@ -107,7 +104,17 @@ class _Opened:
         self.model = _model(job.model, job.model_sha256, device)
         self.measured = Measured(job.source, self.model, axes=job.source_axes, on_target_grid=job.source_on_target_grid)
         self.outputs = _outputs(job)
-        self.statistics: dict[tuple[int, int], Statistics] = {}
+        ndim = len(self.measured.axes)
+        self.regions = RegionSampler(
+            self.measured,
+            self.model,
+            sampled_by(self.model, job.num_samples, job.num_steps),
+            job.seed,
+            chunk=job.plan.chunk[-ndim:],
+            halo=job.plan.halo[-ndim:],
+            first_image=job.first_image,
+            tile=job.tile,
+        )
 
     def restore(self, task: Task) -> tuple[int, int]:
         """Write the chunks of a task; its checksum, and how many samples went through the network together."""
@@ -146,57 +153,18 @@ class _Opened:
         levels = [output.level for output in job.outputs if output.content == "quantile"]
         posterior = Posterior(job.num_samples, quantiles=levels)
         kept: list[Tensor] = []
-        with self._normalised_alike(frame, batch):
-            for block in self._draws(condition, frame, corner, batch):
+        with self.regions.normalised_alike(frame, batch):
+            for block in self.regions.draws(condition, frame, corner, batch):
                 posterior.add(block[inner])
                 if any(output.content == "sample" for output in job.outputs):
                     kept.extend(block[inner])
-        found = correction_for(model, sampled_by(model, job.num_samples, job.num_steps))
+        found = correction_for(model, self.regions.sampled)
         for output in job.outputs:
             if output.content == "schedule":
-                with self._normalised_alike(frame, batch):  # anew: the rate network's calls come first again
+                with self.regions.normalised_alike(frame, batch):  # anew: the rate network's calls come first again
                     yield schedule_map(condition, model, tile=job.tile)[inner].numpy()
                 continue
             yield self._in_units(_summary(output, posterior, kept, target, found))
-
-    def _draws(self, condition: Tensor, frame: int, corner: Sequence[int], batch: int) -> Iterator[Tensor]:
-        job = self.job
-        noise = NoiseField(job.seed, image=job.first_image + frame, origin=tuple(corner))
-        return draw_blocks(
-            condition,
-            self.model,
-            num_samples=job.num_samples,
-            batch=batch,
-            noise=noise,
-            num_steps=job.num_steps,
-            tile=job.tile,
-        )
-
-    def _normalised_alike(self, frame: int, batch: int) -> contextlib.AbstractContextManager[None]:
-        """Give all chunks of a frame the statistics of one region, where the network takes any."""
-        if not Statistics(self.model.model).are_needed or not self._has_several_chunks():
-            return contextlib.nullcontext()
-        if (frame, batch) not in self.statistics:
-            statistics = Statistics(self.model.model)
-            corner, size = self._middle()
-            condition = self.measured.condition(frame, corner, size)
-            with statistics.recording():
-                for _ in self._draws(condition, frame, corner, batch):
-                    pass
-            self.statistics = {(frame, batch): statistics}
-        return self.statistics[frame, batch].applied()
-
-    def _has_several_chunks(self) -> bool:
-        ndim = len(self.measured.axes)
-        return any(s > c for s, c in zip(self.measured.spatial, self.job.plan.chunk[-ndim:], strict=True))
-
-    def _middle(self) -> tuple[list[int], list[int]]:
-        """The region in the middle of a frame that is as large as a chunk with its halo."""
-        ndim, plan = len(self.measured.axes), self.job.plan
-        wanted = [c + 2 * h for c, h in zip(plan.chunk[-ndim:], plan.halo[-ndim:], strict=True)]
-        size = [min(side, most) for side, most in zip(self.measured.spatial, wanted, strict=True)]
-        grid = stride(self.model.model)
-        return [(side - s) // 2 // grid * grid for side, s in zip(self.measured.spatial, size, strict=True)], size
 
     def _in_units(self, image: Tensor) -> NDArray[np.float32]:
         """Of the targets; a model of pictures knows shares of full scale only."""

@@ -1,0 +1,82 @@
+"""Work in a thread, with a count of how far it is and a way to stop it; the viewer goes on meanwhile."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from napari.qt.threading import create_worker
+from napari.utils.notifications import show_error
+
+from sfumato.errors import SfumatoError
+
+__all__ = ["Background"]
+
+
+class _StoppedError(Exception):
+    """Somebody asked the work to end."""
+
+
+class Background:
+    """One piece of work.
+
+    Args:
+        work: Called in a thread with this object; it calls :meth:`count` often, which ends it when it is to stop.
+        returned: Called in the viewer's thread with what ``work`` returned, unless it was stopped.
+        finished: Called in the viewer's thread afterwards, whatever happened; errors have then been shown.
+
+    Attributes:
+        total: What ``done`` will reach, set by ``work``; 0 before.
+        done: How far it is.
+        failed: Whether an error ended it.
+    """
+
+    def __init__(
+        self, work: Callable[["Background"], Any], *, returned: Callable[[Any], None], finished: Callable[[], None]
+    ) -> None:
+        self.total = self.done = 0
+        self.failed = False
+        self._stopped = False
+        self._work, self._returned = work, returned
+        self._worker = create_worker(self._run, _start_thread=False, _ignore_errors=True)
+        self._worker.returned.connect(self._deliver)
+        self._worker.errored.connect(self._fail)
+        self._worker.finished.connect(finished)
+        self._worker.start()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it was told to stop; napari tells its workers when it closes."""
+        return self._stopped or self._worker.abort_requested
+
+    def stop(self) -> None:
+        """End the work at its next count."""
+        self._stopped = True
+
+    def count(self, number: int) -> None:
+        """Say that so much more is done."""
+        self.done += number
+        if self.is_stopped:
+            raise _StoppedError
+
+    def _run(self) -> Any:
+        import torch  # in the thread: it takes a second
+
+        before = torch.get_num_threads()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        torch.set_num_threads(max(1, min(before, cores - 1)))  # a core is left to the viewer
+        try:
+            return self._work(self)
+        except _StoppedError:
+            return None
+        finally:
+            torch.set_num_threads(before)
+
+    def _deliver(self, result: Any) -> None:
+        if not self.is_stopped:
+            self._returned(result)
+
+    def _fail(self, error: Exception) -> None:
+        self.failed = True
+        if not isinstance(error, SfumatoError):
+            raise error  # napari shows it with its traceback
+        show_error(str(error))

@@ -1,0 +1,116 @@
+"""A small plot of our own: two curves need no plotting library, and matplotlib is only in the `evaluate` extra."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from qtpy.QtCore import QPointF, QRectF, Qt
+from qtpy.QtGui import QColor, QFontMetrics, QPainter, QPen, QPolygonF
+from qtpy.QtWidgets import QSizePolicy, QWidget
+
+__all__ = ["Curve", "CurvePlot", "ticks"]
+
+COLOURS = ("#E69F00", "#56B4E9", "#CC79A7", "#F0E442")
+"""Of channels; told apart also with a colour-vision deficiency (Okabe and Ito)."""
+
+
+class Curve(NamedTuple):
+    """A curve with its name."""
+
+    name: str
+    times: NDArray[np.float64]
+    values: NDArray[np.float64]
+    colour: str | None
+    """None for the colour of the text."""
+    dashed: bool = False
+
+
+class CurvePlot(QWidget):
+    """Curves against t from 0 to 1, from 0 upwards.
+
+    Args:
+        title: Above the plot.
+
+    Attributes:
+        curves: What is drawn; set by :meth:`show_curves`.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self._title = title
+        self.curves: Sequence[Curve] = ()
+        self.setMinimumSize(260, 150)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def show_curves(self, curves: Sequence[Curve]) -> None:
+        """Draw other curves."""
+        self.curves = curves
+        self.update()
+
+    def paintEvent(self, event: Any) -> None:  # noqa: N802, Qt's name
+        """Draw everything."""
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        text = self.palette().color(self.foregroundRole())
+        metrics = QFontMetrics(self.font())
+        top = max((float(curve.values.max()) for curve in self.curves), default=1.0)
+        marks = ticks(top)
+        labels = [f"{mark:g}" for mark in marks]
+        left = max(metrics.horizontalAdvance(label) for label in labels) + 12
+        line = metrics.height()
+        area = QRectF(left, line + 8, self.width() - left - 14, self.height() - 2 * line - line - 16)
+
+        def at(time: float, value: float) -> QPointF:
+            return QPointF(area.left() + time * area.width(), area.bottom() - value / marks[-1] * area.height())
+
+        painter.setPen(text)
+        painter.drawText(QRectF(0, 2, self.width(), line), Qt.AlignmentFlag.AlignHCenter, self._title)
+        faint = QColor(text)
+        faint.setAlpha(60)
+        for mark, label in zip(marks, labels, strict=True):
+            painter.setPen(faint)
+            painter.drawLine(at(0, mark), at(1, mark))
+            painter.setPen(text)
+            right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            painter.drawText(QRectF(0, at(0, mark).y() - line / 2, left - 6, line), right, label)
+        for time in (0.0, 0.5, 1.0):
+            place = QRectF(at(time, 0).x() - 20, area.bottom() + 2, 40, line)
+            painter.drawText(place, Qt.AlignmentFlag.AlignHCenter, f"{time:g}")
+        painter.drawText(QRectF(left, area.bottom() + 2, area.width() * 0.5, line), Qt.AlignmentFlag.AlignHCenter, "t")
+        self._draw_curves(painter, at, text)
+        self._draw_names(painter, QRectF(left, area.bottom() + line + 2, area.width(), line), metrics, text)
+
+    def _draw_curves(self, painter: QPainter, at: Any, text: QColor) -> None:
+        for curve in self.curves:
+            painter.setPen(_pen(curve, text))
+            points = [at(float(t), float(value)) for t, value in zip(curve.times, curve.values, strict=True)]
+            painter.drawPolyline(QPolygonF(points))
+
+    def _draw_names(self, painter: QPainter, place: QRectF, metrics: QFontMetrics, text: QColor) -> None:
+        x = place.left()
+        for curve in self.curves:
+            painter.setPen(_pen(curve, text))
+            painter.drawLine(QPointF(x, place.center().y()), QPointF(x + 20, place.center().y()))
+            painter.setPen(text)
+            wide = metrics.horizontalAdvance(curve.name) + 2
+            painter.drawText(QRectF(x + 25, place.top(), wide, place.height()), Qt.AlignmentFlag.AlignLeft, curve.name)
+            x += 25 + wide + 14
+
+
+def _pen(curve: Curve, text: QColor) -> QPen:
+    pen = QPen(QColor(curve.colour) if curve.colour else text)
+    pen.setWidthF(2 if curve.colour else 1.2)
+    if curve.dashed:
+        pen.setStyle(Qt.PenStyle.DashLine)
+    return pen
+
+
+def ticks(top: float) -> list[float]:
+    """Round numbers from 0 to at least ``top``, three to six of them: 0, 2, 4, 6 and 8 for 7.3."""
+    if not (math.isfinite(top) and top > 0):
+        return [0.0, 1.0]
+    power = 10.0 ** math.floor(math.log10(top))
+    step = next(step * power for step in (0.2, 0.25, 0.5, 1, 2, 2.5) if top <= 5 * step * power * (1 + 1e-9))
+    return [float(f"{step * i:.6g}") for i in range(math.ceil(top / step - 1e-9) + 1)]

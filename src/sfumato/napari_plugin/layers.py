@@ -1,0 +1,255 @@
+"""From a napari layer to an image with named axes, and from restored images to layers that lie where it lies."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.array_image import ArrayImage
+from sfumato.errors import ImageError
+
+if TYPE_CHECKING:
+    from napari.components import Dims
+    from napari.layers import Image
+
+__all__ = ["Source", "channel_choices"]
+
+_TITLES = {"mean": "mean", "std": "uncertainty", "low": "interval low", "high": "interval high", "samples": "samples"}
+_MOST = {2: (512, 512), 3: (32, 128, 128)}
+"""Restored pixels of a preview, per axis: what a laptop does in seconds."""
+
+
+def channel_choices(layer: "Image") -> dict[str, int | None]:
+    """Axes of a layer that may hold channels, by what to call them; colours are always channels."""
+    if layer.rgb:
+        return {"colours": layer.ndim}
+    shape = layer.data[0].shape if layer.multiscale else layer.data.shape
+    known = [f"axis {i} ({label}, {n} long)" for i, (label, n) in enumerate(zip(layer.axis_labels, shape, strict=True))]
+    return {"none": None, **{name: i for i, name in enumerate(known[:-2])}}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A layer as it was when it was asked for; a thread may use it while the viewer changes the layer.
+
+    Attributes:
+        image: Its pixels, at full resolution.
+        ndim: Spatial axes of the model.
+        name: Of the layer.
+        scale: Of each axis of the image.
+        translate: Likewise.
+        units: Likewise.
+        labels: Likewise.
+        affine: What comes after scale and translation: rotation, shear and the layer's own affine.
+    """
+
+    image: ArrayImage
+    ndim: int
+    name: str
+    scale: NDArray[np.float64]
+    translate: NDArray[np.float64]
+    units: tuple[str, ...]
+    labels: tuple[str, ...]
+    affine: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, layer: "Image", channel_axis: int | None, ndim: int) -> "Source":
+        """Read a layer's properties, and none of its pixels.
+
+        Args:
+            layer: Also of several scales, or of arrays that are computed or read when asked for.
+            channel_axis: Axis of its data that holds the channels, if any.
+            ndim: Spatial axes of the model, the last ones of the layer; axes that are left are frames.
+
+        Raises:
+            ImageError: If the layer has too few or too many axes.
+        """
+        data = layer.data[0] if layer.multiscale else layer.data
+        scale, translate = np.asarray(layer.scale, float), np.asarray(layer.translate, float)
+        units, labels = [str(unit) for unit in layer.units], list(layer.axis_labels)
+        affine = _after_scale(layer, scale, translate)
+        if layer.rgb:
+            scale, translate = np.append(scale, 1.0), np.append(translate, 0.0)
+            affine = _embedded(affine, [*range(layer.ndim), None])  # colours do not move
+            units, labels = [*units, "pixel"], [*labels, "channel"]
+        axes = _letters(data.ndim, channel_axis, ndim, layer.name)
+        image = ArrayImage.of(data, axes=axes, name=layer.name)
+        return cls(image, ndim, layer.name, scale, translate, tuple(units), tuple(labels), affine)
+
+    @property
+    def spatial(self) -> list[int]:
+        """Which axes of the image are spatial, in order."""
+        return [self.image.axes.index(letter) for letter in "ZYX"[-self.ndim :]]
+
+    def place_of(self, layer: "Image", position: Sequence[float]) -> list[int]:
+        """The pixel of the image under a place of the world, one number per axis; it may lie outside."""
+        data = [float(value) for value in layer.world_to_data(position)]
+        return [round(value) for value in data] + [0] * (len(self.image.axes) - len(data))
+
+    def visible(
+        self, layer: "Image", dims: "Dims", factor: Sequence[int]
+    ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """Frame, corner and size, on the targets' grid, of what the canvas shows, or of its middle if that is large.
+
+        Raises:
+            ImageError: If it shows nothing of the layer.
+        """
+        level = np.asarray(layer.downsample_factors[layer.data_level]) if layer.multiscale else np.ones(layer.ndim)
+        shown = np.asarray(layer.corner_pixels, float) * level
+        here = self.place_of(layer, dims.point)
+        displayed = {axis - (dims.ndim - layer.ndim) for axis in dims.displayed}
+        corner, size = [], []
+        for axis, finer, most in zip(self.spatial, factor, _MOST[len(factor)], strict=True):
+            length = self.image.shape[axis]
+            low, high = (shown[0, axis], shown[1, axis] + 1) if axis in displayed else (0, length)
+            low, high = max(0, int(low)), min(length, int(high))
+            if low >= high or (shown[0, axis] == shown[1, axis] and axis in displayed and length > 1):
+                # napari moves corners into the layer: both lie on its edge where it is out of view
+                raise ImageError(
+                    f"the canvas shows nothing of {self.name}; expected a part of it; move it into view first"
+                )
+            middle = (low + high) // 2 if axis in displayed else min(max(here[axis], 0), length - 1)
+            kept = min(high - low, max(1, most // finer))
+            first = min(max(low, middle - kept // 2), high - kept)
+            corner.append(first * finer)
+            size.append(kept * finer)
+        return self.frame_of(here), tuple(corner), tuple(size)
+
+    def frame_of(self, place: Sequence[int]) -> int:
+        """Number of the frame at a place of the image; the nearest if it lies outside."""
+        axes = self._frame_axes
+        if not axes:
+            return 0
+        shape = [self.image.shape[axis] for axis in axes]
+        inside = [min(max(place[axis], 0), n - 1) for axis, n in zip(axes, shape, strict=True)]
+        return int(np.ravel_multi_index(inside, shape))
+
+    def layers(
+        self,
+        images: dict[str, NDArray[np.float32]],
+        *,
+        frames: Sequence[int],
+        corner: Sequence[int],
+        factor: Sequence[int],
+        prefix: str = "",
+        metadata: dict[str, Any] | None = None,
+    ) -> list[tuple[NDArray[np.float32], dict[str, Any]]]:
+        """Restored images as data and keywords of image layers, in the order in which they should be added.
+
+        Args:
+            images: From :meth:`~sfumato.restoration.parts.Parts.restore`.
+            frames: Their frames: all of the image, or one.
+            corner: First pixel, on the grid of the targets.
+            factor: How many restored pixels stand on one of the layer, per spatial axis.
+            prefix: Before the names.
+            metadata: Of the layers.
+        """
+        return [
+            self._layer(content, images, frames, corner, factor, prefix, metadata or {})
+            for content in sorted(images, key=["samples", "high", "low", "std", "mean"].index)
+        ]
+
+    def _layer(
+        self,
+        content: str,
+        images: dict[str, NDArray[np.float32]],
+        frames: Sequence[int],
+        corner: Sequence[int],
+        factor: Sequence[int],
+        prefix: str,
+        metadata: dict[str, Any],
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        pixels, order = self._arranged(content, images[content], frames)
+        # Where the first restored pixel lies in pixels of the image, and how many of those it is wide.
+        first, wide = np.zeros(len(self.image.axes)), np.ones(len(self.image.axes))
+        for axis, start, finer in zip(self.spatial, corner, factor, strict=True):
+            first[axis], wide[axis] = (start + 0.5) / finer - 0.5, 1 / finer
+        if len(frames) == 1 and self._frame_axes:
+            first[self._frame_axes] = np.unravel_index(frames[0], [self.image.shape[a] for a in self._frame_axes])
+        scale, translate = self.scale * wide, self.translate + self.scale * first
+        new = ["sample" if content == "samples" and place == 0 else "channel" for place in range(len(order))]
+        return pixels, {
+            "name": f"{prefix}{self.name} {_TITLES[content]}",
+            "scale": [1.0 if axis is None else scale[axis] for axis in order],
+            "translate": [0.0 if axis is None else translate[axis] for axis in order],
+            "units": ["pixel" if axis is None else self.units[axis] for axis in order],
+            "axis_labels": [new[i] if axis is None else self.labels[axis] for i, axis in enumerate(order)],
+            "affine": _embedded(self.affine, order),
+            "colormap": "magma" if content == "std" else "gray",
+            "contrast_limits": _limits(images["std"] if content == "std" else images["mean"]),
+            "visible": content == "mean",
+            "metadata": metadata,
+        }
+
+    def _arranged(
+        self, content: str, pixels: NDArray[np.float32], frames: Sequence[int]
+    ) -> tuple[NDArray[np.float32], list[int | None]]:
+        """An image with its axes in the order of the layer, and which axis of the layer each is; None if it is new.
+
+        A single channel stays an axis only between others: napari counts axes from the last, and those before it would
+        move.
+        """
+        lead = pixels.shape[:1] if content == "samples" else ()
+        kept = [self.image.shape[axis] if len(frames) > 1 else 1 for axis in self._frame_axes]
+        channels, *spatial = pixels.shape[len(lead) + 1 :]
+        pixels = pixels.reshape([*lead, *kept, channels, *spatial])
+        where = len(lead) + len(kept)
+        rest: list[int | None] = [*[None] * len(lead), *self._frame_axes, *self.spatial]
+        place = self.image.axes.find("C")
+        if 0 < place < len(self.image.axes) - 1:
+            at = len(lead) + sum(axis is not None and axis < place for axis in rest)
+            return np.moveaxis(pixels, where, at), [*rest[:at], place, *rest[at:]]
+        if channels == 1:
+            return pixels.squeeze(where), rest
+        new = [0 if place == 0 else None]
+        return np.moveaxis(pixels, where, len(lead)), [*rest[: len(lead)], *new, *rest[len(lead) :]]
+
+    @property
+    def _frame_axes(self) -> list[int]:
+        return [i for i, letter in enumerate(self.image.axes) if i not in self.spatial and letter != "C"]
+
+
+def _letters(number: int, channel_axis: int | None, ndim: int, name: str) -> str:
+    """Axes of a layer's data: C, the spatial ones last, and before them those of frames."""
+    others = [axis for axis in range(number) if axis != channel_axis]
+    free = ["Z", "T", "S"] if ndim == 2 else ["T", "S"]
+    if not ndim <= len(others) <= ndim + len(free):
+        channels = "no axis of channels" if channel_axis is None else f"axis {channel_axis} of channels"
+        raise ImageError(
+            f"{name} has {number} axes, with {channels}; this model takes {ndim} spatial axes and at most {len(free)} "
+            "of frames before them; choose another layer or axis of channels"
+        )
+    letters = dict(zip(others[-ndim:], "ZYX"[-ndim:], strict=True))
+    letters |= dict(zip(reversed(others[:-ndim]), free, strict=False))
+    return "".join(letters.get(axis, "C") for axis in range(number))
+
+
+def _after_scale(layer: "Image", scale: NDArray[np.float64], translate: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What a layer does to places after its scale and translation, as a matrix (ndim + 1, ndim + 1)."""
+    number = layer.ndim
+    world = np.eye(number + 1)
+    world[:-1, -1] = layer.data_to_world([0.0] * number)
+    for axis in range(number):
+        world[:-1, axis] = np.asarray(layer.data_to_world(np.eye(number)[axis].tolist())) - world[:-1, -1]
+    plain = np.diag([*scale, 1.0])
+    plain[:-1, -1] = translate
+    return np.asarray(world @ np.linalg.inv(plain))
+
+
+def _embedded(affine: NDArray[np.float64], order: Sequence[int | None]) -> NDArray[np.float64]:
+    """The same for some axes in another order; new ones, which are None, stay as they are."""
+    result = np.eye(len(order) + 1)
+    known = [place for place, axis in enumerate(order) if axis is not None]
+    axes = [axis for axis in order if axis is not None]
+    result[np.ix_(known, known)] = affine[np.ix_(axes, axes)]
+    result[known, -1] = affine[axes, -1]
+    return result
+
+
+def _limits(image: NDArray[np.float32]) -> tuple[float, float]:
+    """What is shown black and white: quantiles of some of the pixels, which is quick."""
+    some = image.ravel()[:: max(1, image.size // 100_000)]
+    low, high = (float(value) for value in np.quantile(some, [0.002, 0.998]))
+    return (low, high) if high > low else (low, low + 1)

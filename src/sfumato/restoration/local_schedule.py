@@ -1,0 +1,66 @@
+"""The schedule that a model gives to a region of an image, and its curves at one pixel."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sfumato.baselines import Regression
+from sfumato.errors import ImageError
+from sfumato.model_file import LoadedModel
+from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.measured import Measured
+from sfumato.schedule import Schedule
+
+__all__ = ["curves_at", "schedule_of"]
+
+
+@torch.no_grad()
+def schedule_of(
+    measured: Measured, model: LoadedModel, frame: int, corner: Sequence[int], size: Sequence[int]
+) -> Schedule:
+    """The schedule of a region, with rates of shape (1, C, *size); the rate network sees a halo around it.
+
+    Args:
+        measured: The image.
+        model: A diffusion model.
+        frame: Number of the frame.
+        corner: First pixel of the region, on the grid of the targets.
+        size: Of the region.
+
+    Raises:
+        ImageError: If the model is a regression, which has no schedule, or the image does not fit it.
+    """
+    if isinstance(model.model, Regression):
+        raise ImageError("this model is a regression: it has no schedule; expected a diffusion model; choose another")
+    spatial, grid = measured.spatial, stride(model.model)
+    halo = choose_layout(model, spatial, 1, 1).halo
+    start = [max(0, (c - halo) // grid * grid) for c in corner]
+    stop = [min(whole, c + s + halo) for whole, c, s in zip(spatial, corner, size, strict=True)]
+    seen = [b - a for a, b in zip(start, stop, strict=True)]
+    whole = model.model.schedule(measured.condition(frame, start, seen))
+    inner: tuple[Any, ...] = tuple(slice(c - a, c - a + s) for c, a, s in zip(corner, start, size, strict=True))
+    rate = whole.rate.expand(1, model.info.target_channels, *seen)[(..., *inner)]
+    return Schedule(rate, whole.warp, whole.reference_rate)
+
+
+@torch.no_grad()
+def curves_at(
+    schedule: Schedule, place: Sequence[int] | None, num_times: int = 101
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Times (T), beta (T, C) and gamma (T, C) at a pixel of the schedule's region, or at its mean rate.
+
+    Args:
+        schedule: From :func:`schedule_of`.
+        place: The pixel, one number per spatial axis; None for the region's mean rate.
+        num_times: T, evenly from 0 to 1.
+    """
+    rate = schedule.rate[0]
+    at: tuple[Any, ...] = (slice(None), *(place or ()))
+    rates = rate.flatten(1).mean(1) if place is None else rate[at]
+    there = Schedule(rates.reshape(1, -1, 1, 1), schedule.warp, schedule.reference_rate)
+    t = torch.linspace(0, 1, num_times, dtype=rates.dtype, device=rates.device)
+    beta, gamma = (values[:, :, 0, 0].double().cpu().numpy() for values in (there.beta(t), there.gamma(t)))
+    return t.double().cpu().numpy(), beta, gamma

@@ -1,0 +1,206 @@
+"""Restoring an open image part by part, into memory: for viewers, which show how far it is and may stop it.
+
+A part is restored as a chunk of a file would be, so a field of an image is, up to what its halo leaves out, that field
+of the restored whole.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.baselines import Regression
+from sfumato.data.image import DEFAULT_MEMORY_BUDGET
+from sfumato.errors import ImageError
+from sfumato.model_file import LoadedModel
+from sfumato.posterior import Posterior
+from sfumato.restoration.array import regress
+from sfumato.restoration.intervals import correction_for, sampled_by
+from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.measured import Measured
+from sfumato.restoration.plan import Plan, Task
+from sfumato.restoration.regions import RegionSampler
+
+__all__ = ["Field", "Parts"]
+
+_CHUNK = {2: 512, 3: 64}
+"""Sides of parts: small, so that a network call, and with it the time that stopping takes, is short."""
+_MEMORY = 2**28
+
+Images = dict[str, NDArray[np.float32]]
+
+
+class Field(NamedTuple):
+    """A region of some frames, on the grid of the targets."""
+
+    frames: tuple[int, ...]
+    corner: tuple[int, ...]
+    size: tuple[int, ...]
+
+    @classmethod
+    def whole(cls, measured: Measured) -> "Field":
+        """All of an image."""
+        spatial = measured.spatial
+        return cls(tuple(range(measured.num_frames)), (0,) * len(spatial), spatial)
+
+
+class Parts:
+    """A restoration in memory, of all of an image or of a field.
+
+    Args:
+        measured: What is restored.
+        model: From :func:`sfumato.load`.
+        num_samples: Draws per frame; as in the model's calibration if not given, or 16.
+        num_steps: Network calls per draw; as in the model's calibration if not given, or the recipe's.
+        seed: The same seed gives the same draws.
+        field: What of it; all if not given. A field is restored in one part.
+        keep_samples: Whether all draws are wanted too.
+        memory_budget: Bytes that the results may take.
+
+    Attributes:
+        sampled: How samples are drawn.
+        field: What is restored.
+        contents: Names of the images: ``mean``, ``std`` (not of a regression), ``low`` and ``high`` (calibrated
+            models), ``samples``.
+        label: What the interval promises.
+
+    Raises:
+        ImageError: If the image does not fit the model, or its results do not fit into memory.
+    """
+
+    def __init__(
+        self,
+        measured: Measured,
+        model: LoadedModel,
+        *,
+        num_samples: int | None = None,
+        num_steps: int | None = None,
+        seed: int = 0,
+        field: Field | None = None,
+        keep_samples: bool = False,
+        memory_budget: int = DEFAULT_MEMORY_BUDGET,
+    ) -> None:
+        self._measured, self._model = measured, model
+        self._is_regression = isinstance(model.model, Regression)
+        self.sampled = sampled_by(model, num_samples, num_steps)
+        if self.sampled.num_samples < 2 and not self._is_regression:
+            raise ImageError(
+                f"{self.sampled.num_samples} samples were asked for; a standard deviation needs at least 2; give more"
+            )
+        if measured.channels != model.info.condition_channels:
+            raise ImageError(
+                f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
+                f"{model.info.condition_channels}; choose the axis that holds them"
+            )
+        self.field = field or Field.whole(measured)
+        self._correction = None if self._is_regression else correction_for(model, self.sampled)
+        self.label = "not calibrated" if self._correction is None else self._correction.label
+        self.contents: tuple[str, ...] = ("mean",)
+        if not self._is_regression:
+            ends = () if self._correction is None else ("low", "high")
+            self.contents = ("mean", "std", *ends, *(("samples",) if keep_samples else ()))
+        needed = 4 * sum(math.prod(self._shape(content)) for content in self.contents)
+        if needed > memory_budget:
+            raise ImageError(
+                f"the results of {measured.name} take {needed / 2**30:.1f} GiB; expected at most "
+                f"{memory_budget / 2**30:.1f} GiB; restore the file with `sfumato restore`, which writes to disk, or "
+                "keep no samples"
+            )
+        grid = stride(model.model)
+        layout = choose_layout(
+            model,
+            measured.spatial,
+            self.sampled.num_samples,
+            self.sampled.num_steps,
+            chunk=_CHUNK[len(measured.spatial)] if field is None else -(-max(field.size) // grid) * grid,
+            memory=_MEMORY,
+        )
+        self._batch, self._halo = layout.batch, layout.halo
+        chunk = layout.chunk if field is None else field.size
+        self._regions = RegionSampler(
+            measured,
+            model,
+            self.sampled,
+            seed,
+            chunk=chunk,
+            halo=(layout.halo,) * len(chunk),
+            tile=layout.tile,
+        )
+
+    @property
+    def num_calls(self) -> int:
+        """Network calls times the draws in them: what ``on_call`` counts up to."""
+        if self._is_regression:
+            return len(self.field.frames) * len(self._tasks())
+        regions = len(self._tasks()) + int(self._regions.needs_statistics)
+        return len(self.field.frames) * regions * self.sampled.num_samples * self.sampled.num_steps
+
+    def restore(self, on_call: Callable[[int], None] | None = None) -> Images:
+        """All results: samples of shape (N, frames, C, *size), all others (frames, C, *size).
+
+        Args:
+            on_call: Called after every network call with the number of draws in it; what it raises ends the work.
+        """
+        self._regions = replace(self._regions, on_call=on_call)
+        results = {content: np.empty(self._shape(content), np.float32) for content in self.contents}
+        for place, frame in enumerate(self.field.frames):
+            for task in self._tasks():
+                where = tuple(
+                    slice(c - f, c - f + s) for c, f, s in zip(task.corner, self.field.corner, task.size, strict=True)
+                )
+                for content, image in self._restored(frame, task).items():
+                    lead = (slice(None), place) if content == "samples" else (place,)
+                    results[content][(*lead, slice(None), *where)] = image
+                if self._is_regression and on_call is not None:
+                    on_call(1)
+        return results
+
+    def _shape(self, content: str) -> tuple[int, ...]:
+        lead = (self.sampled.num_samples,) if content == "samples" else ()
+        return (*lead, len(self.field.frames), self._model.info.target_channels, *self.field.size)
+
+    def _tasks(self) -> list[Task]:
+        spatial, halo = self._measured.spatial, self._regions.halo
+        if self.field.size == spatial:
+            plan = Plan((spatial,), self._regions.chunk, halo)
+            return [plan.task(number) for number in range(plan.num_tasks)]
+        return [_one(self.field, spatial, self._halo, stride(self._model.model))]
+
+    def _restored(self, frame: int, task: Task) -> Images:
+        condition = self._measured.condition(frame, task.seen_corner, task.seen_size)
+        inner: tuple[Any, ...] = (..., *task.inner)
+        target = self._model.info.target
+        if self._is_regression:
+            image = regress(condition, self._model, tile=self._regions.tile)[inner]
+            return {"mean": self._in_units(target.invert(image, axis=0))}
+        posterior = Posterior(self.sampled.num_samples)
+        kept: list[Tensor] = []
+        with self._regions.normalised_alike(frame, self._batch):
+            for block in self._regions.draws(condition, frame, task.seen_corner, self._batch):
+                posterior.add(block[inner])
+                if "samples" in self.contents:
+                    kept.extend(target.invert(block[inner]))
+        mean, std, found = posterior.mean, posterior.std, self._correction
+        images = {"mean": target.invert(mean, axis=0)}
+        images["std"] = target.invert_spread(std if found is None else found.spread(std), axis=0)
+        if found is not None:
+            images["low"], images["high"] = (target.invert(end, axis=0) for end in found.interval(mean, std))
+        results = {content: self._in_units(image) for content, image in images.items()}
+        if kept:
+            results["samples"] = np.stack([self._in_units(image) for image in kept])
+        return results
+
+    def _in_units(self, image: Tensor) -> NDArray[np.float32]:
+        """Of the targets; a model of pictures knows shares of full scale only."""
+        return np.asarray((image * self._measured.full_scale).numpy(), np.float32)
+
+
+def _one(field: Field, spatial: Sequence[int], halo: int, grid: int) -> Task:
+    """A field as one task; what is seen begins on the networks' grid, as chunks of the whole do."""
+    start = tuple(max(0, (corner - halo) // grid * grid) for corner in field.corner)
+    stop = tuple(min(w, c + s + halo) for w, c, s in zip(spatial, field.corner, field.size, strict=True))
+    return Task(0, 0, field.corner, field.size, start, tuple(b - a for a, b in zip(start, stop, strict=True)))
