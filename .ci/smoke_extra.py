@@ -41,7 +41,8 @@ def train() -> None:
 def cluster() -> None:
     from distributed import Client, LocalCluster
 
-    with LocalCluster(1, processes=False, host="127.0.0.1", dashboard_address=None) as local, Client(local) as client:
+    # Inside this process, so that nothing listens.
+    with LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as local, Client(local) as client:
         assert client.submit(sum, [1, 2]).result() == 3
     import dask_jobqueue  # noqa: F401
 
