@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["CELLS", "PROBLEMS", "SAMPLES", "SIMULATION", "Cell", "Draw", "Problem", "cell_named", "trials"]
+__all__ = ["CELLS", "PROBLEMS", "SAMPLES", "SIMULATION", "Cell", "Draw", "Problem", "attempts", "cell_named", "trials"]
 
 SAMPLES = 32
 """Draws whose mean is an estimate."""
@@ -127,7 +127,7 @@ class Cell:
         problem: One of ``PROBLEMS``.
         method: For tables.
         seed: Of weights, data order and noise.
-        tier: 1 or 2.
+        tier: 1 or 2; 3 for attempts at better settings.
         settings: What differs from the problem's recipe, as for `sfumato train --set`.
         kind: ``model`` trains; ``tuned`` too, with the end points that the trials chose; ``trial`` is one of these;
             ``classical`` computes; ``solvers`` and ``sizes`` measure another cell's model; ``timing`` times networks.
@@ -202,6 +202,26 @@ def trials(problem: str) -> list[Cell]:
     ]
 
 
+_ATTEMPTS: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "noise": ("model.predicts=noise",),
+    "instance": ("model.norm=instance",),
+    "global": ("model.schedule=global",),
+    "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
+    "smoothness_1e-5": ("model.smoothness_weight=1.0e-5",),
+}
+
+
+def attempts(problem: str) -> list[Cell]:
+    """Short trainings, as those of the tuning, that show what a choice of ours is worth; only phases have them."""
+    if problem != "qpi":
+        return []
+    return [
+        Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=settings, sets=("validation",))
+        for name, settings in _ATTEMPTS.items()
+    ]
+
+
 def _qpi(seed: int) -> Iterator[Cell]:
     """In the order in which they are wanted."""
     paper = ("model.schedule=linear_qpi", "model.predicts=noise")
@@ -258,6 +278,7 @@ CELLS: Sequence[Cell] = (
     Cell("qpi", "cvdm", kind="solvers", draws=SOLVERS, sets=("noise-free",)),
     *(dataclasses.replace(cell, tier=2) for cell in _second_tier()),
     Cell("microscopy", "cvdm", kind="solvers", tier=2, draws=SOLVERS),
+    *attempts("qpi"),
 )
 """In order of priority."""
 

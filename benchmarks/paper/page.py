@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from paper.claims import CHAIN, CLAIMS, EXPECTED_COVERAGE, GOALS, HIGHER_IS_BETTER, STRUCTURES, Claim, Finding, verdict
-from paper.matrix import CELLS, PROBLEMS, TRIAL_SHARE, Cell, trials
+from paper.matrix import CELLS, PROBLEMS, TRIAL_SHARE, Cell, attempts, trials
 from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, read_all
 from sfumato.significance import interval, paired_test, ranking
 
@@ -37,6 +37,7 @@ def blocks(figures: Figures, results: Path) -> dict[str, str]:
     made |= {f"claim {claim.number}": _claim(claim, findings) for claim, findings in found.items()}
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
     made["tuning"] = _tuning(figures)
+    made["attempts"] = _attempts(figures)
     made["solvers"] = _solvers(figures)
     made["costs"] = _costs(figures)
     return made
@@ -165,6 +166,19 @@ def _tuning(figures: Figures) -> str:
     return "\n".join([*lines, "", f"What the tuning costs on top, in full trainings: {', '.join(costs)}."])
 
 
+def _attempts(figures: Figures) -> str:
+    lines = ["| problem | attempt | MAE on validation images | 95% interval |", "|---|---|---|---|"]
+    for problem in PROBLEMS:
+        for attempt in attempts(problem):
+            values = [*figures.images(problem, attempt.method, 0, "validation", "MAE").values()]
+            if not values:
+                lines.append(f"| {problem} | `{attempt.method}` | {_NONE} | |")
+                continue
+            low, high = interval(np.array(values))
+            lines.append(f"| {problem} | `{attempt.method}` | {np.mean(values):.4g} | {low:.4g} to {high:.4g} |")
+    return "\n".join(lines)
+
+
 def _costs(figures: Figures) -> str:
     lines = ["| problem | method | minutes of training on one core, by seed |", "|---|---|---|"]
     for cell in CELLS:
@@ -198,7 +212,7 @@ def _cells(results: Path, figures: Figures) -> str:
     """How much of the matrix is measured."""
     places = Places(results, results, results)
     lines = ["| tier | measured | cells |", "|---|---|---|"]
-    for tier in (1, 2):
+    for tier in (1, 2, 3):
         cells = [cell for cell in CELLS if cell.tier == tier]
         done = [cell for cell in cells if _measured(cell, places, figures)]
         lines.append(f"| {tier} | {len(done)} | {len(cells)} |")
