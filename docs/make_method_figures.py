@@ -3,7 +3,7 @@
     python docs/make_method_figures.py
 
 No trained model is needed. The rate map is made by hand, of the kind that training finds, and the denoiser is exact:
-it knows that every pixel of the target is normal given the measurement, with a mean and a standard deviation of its own.
+it knows that every pixel of the target is normal given the measurement, with its own mean and standard deviation.
 """
 
 from dataclasses import dataclass
@@ -149,7 +149,7 @@ def draw_forward(model: Exact, target: Tensor, condition: Tensor) -> Any:
 
 @torch.no_grad()
 def draw_reverse(model: Exact, target: Tensor, condition: Tensor) -> Any:
-    """Above the state on its way from noise to a draw, below what the denoiser says of it; then many draws summarised."""
+    """Above the state on its way from noise to a draw, below what the denoiser says of it; then many draws."""
     num_steps = 16
     watched: list[tuple[float, Tensor, Tensor]] = []
 
