@@ -22,6 +22,7 @@ TABLE = re.compile(r"^(?P<rule> *=+(?: +=+)+)\n(?P<head>.+)\n(?P=rule)\n(?P<rows
 
 def as_markdown(text: str) -> str:
     """The same docstring in Markdown, with mathematics between dollars."""
+    text = re.sub(r"^( *)Example:$", r"\1Examples:", text, flags=re.MULTILINE)  # griffe knows the plural only
     text = BLOCK.sub(_block, text)
     text = TABLE.sub(_table, text)
     text = INLINE_MATH.sub(lambda match: f"${' '.join(match[1].split())}$", text)
