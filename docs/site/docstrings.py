@@ -27,7 +27,7 @@ def as_markdown(text: str) -> str:
     text = TABLE.sub(_table, text)
     text = INLINE_MATH.sub(lambda match: f"${' '.join(match[1].split())}$", text)
     text = ROLE.sub(lambda match: f"`{match[1].removeprefix('sfumato.')}`", text)
-    text = re.sub(r"``([^`]+)``", r"`\1`", text)
+    text = re.sub(r"(?<!`)``(?!`)([^`]+)``(?!`)", r"`\1`", text)
     return re.sub(r"\[((?:CVDM|SR3|VDM|DPM-Solver|Nichol|Salimans)[^\]]*)\](?!\()", r"\\[\1\\]", text)
 
 
