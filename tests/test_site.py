@@ -108,10 +108,10 @@ def test_what_others_wrote_has_its_licence() -> None:
     ("docstring", "markdown"),
     [
         (r"The :math:`\gamma` of :class:`~sfumato.schedule.Schedule`.", r"The $\gamma$ of `schedule.Schedule`."),
-        (".. math:: a = b,\n          c = d\n\nAfter.", "$$a = b, c = d$$\n\n\nAfter."),
+        (".. math:: a = b,\n          c = d\n\nAfter.", "$$a = b, c = d$$\n\nAfter."),
         ("Of [CVDM Eq. 1] and ``x``.", r"Of \[CVDM Eq. 1\] and `x`."),
         ("==  ==\na   b\n==  ==\n1   2\n==  ==", "| a | b |\n|---|---|\n| 1 | 2 |"),
-        (".. code-block:: python\n\n    f(1)\n\nAfter.", "```python\nf(1)\n```\n\n\nAfter."),
+        (".. code-block:: python\n\n    f(1)\n\nAfter.", "```python\nf(1)\n```\n\nAfter."),
     ],
 )
 def test_docstrings_become_markdown(docstring: str, markdown: str) -> None:
