@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from data_sets import make_photographs
-from paper import claims, page, running, stored
+from paper import claims, matrix, page, running, stored
 from paper.claims import Finding, better, not_worse, verdict
 from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
 from paper.sources import recipe_for
@@ -191,7 +191,7 @@ def test_merged_rows_take_the_place_of_older_ones(tmp_path: Path) -> None:
 
 
 def test_the_best_trial_is_chosen_once_all_are_measured() -> None:
-    trials = [cell for cell in CELLS if cell.kind == "trial" and cell.problem == "qpi"]
+    trials = matrix.trials("qpi")
 
     def rows(cells: list[Cell]) -> list[Row]:
         return [Row("qpi", c.method, 0, "validation", "a", "MAE", float(n != 2)) for n, c in enumerate(cells)]
