@@ -155,28 +155,23 @@ def _tuning(figures: Figures) -> str:
     for problem in PROBLEMS:
         chosen = chosen_trial(problem, figures)
         for trial in trials(problem):
-            values = [*figures.images(problem, trial.method, 0, "validation", "MAE").values()]
-            if not values:
-                lines.append(f"| {problem} | `{trial.method}` | {_NONE} | | |")
-                continue
-            low, high = interval(np.array(values))
-            mark = "chosen" if trial == chosen else ""
-            lines.append(f"| {problem} | `{trial.method}` | {np.mean(values):.4g} | {low:.4g} to {high:.4g} | {mark} |")
+            lines.append(f"{_short_training(trial, figures)} {'chosen' if trial == chosen else ''} |")
     costs = [f"{len(trials(name)) / TRIAL_SHARE:g} trainings on {name}" for name in PROBLEMS if trials(name)]
     return "\n".join([*lines, "", f"What the tuning costs on top, in full trainings: {', '.join(costs)}."])
 
 
 def _attempts(figures: Figures) -> str:
     lines = ["| problem | attempt | MAE on validation images | 95% interval |", "|---|---|---|---|"]
-    for problem in PROBLEMS:
-        for attempt in attempts(problem):
-            values = [*figures.images(problem, attempt.method, 0, "validation", "MAE").values()]
-            if not values:
-                lines.append(f"| {problem} | `{attempt.method}` | {_NONE} | |")
-                continue
-            low, high = interval(np.array(values))
-            lines.append(f"| {problem} | `{attempt.method}` | {np.mean(values):.4g} | {low:.4g} to {high:.4g} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *(_short_training(cell, figures) for problem in PROBLEMS for cell in attempts(problem))])
+
+
+def _short_training(cell: Cell, figures: Figures) -> str:
+    """A row for a cell that is judged on validation images."""
+    values = [*figures.images(cell.problem, cell.method, 0, "validation", "MAE").values()]
+    if not values:
+        return f"| {cell.problem} | `{cell.method}` | {_NONE} | |"
+    low, high = interval(np.array(values))
+    return f"| {cell.problem} | `{cell.method}` | {np.mean(values):.4g} | {low:.4g} to {high:.4g} |"
 
 
 def _costs(figures: Figures) -> str:

@@ -47,14 +47,13 @@ def calibrate(
         CalibrationError: If there are fewer units than the guarantee needs.
     """
     grouped = _grouped(images, unit)
-    if method != "recalibrated":
-        needed = num_units_needed(level, delta if method == "rcps" else None)
-        if len(grouped) < needed:
-            raise CalibrationError(
-                f"{len(grouped)} independent units are held out; a guarantee at level {level:g} by {method} needs at "
-                f"least {needed}; hold out more, or take the method `recalibrated`, which corrects the standard "
-                "deviation without a guarantee"
-            )
+    needed = _needed(method, level, delta)
+    if len(grouped) < needed:
+        raise CalibrationError(
+            f"{len(grouped)} independent units are held out; a guarantee at level {level:g} by {method} needs at least "
+            f"{needed}; hold out more, or take the method `recalibrated`, which corrects the standard deviation "
+            "without a guarantee"
+        )
     return _correct(grouped, sampled, method, level, delta)
 
 
@@ -93,8 +92,7 @@ def cross_validate(
     corrected = dict.fromkeys(names, math.nan)
     for fold in folds:
         others = {name: grouped[name] for name in names if name not in fold}
-        needed = 1 if method == "recalibrated" else num_units_needed(level, delta if method == "rcps" else None)
-        if len(others) < needed:
+        if len(others) < _needed(method, level, delta):
             continue
         found = _correct(others, sampled, method, level, delta)
         for name in fold:
@@ -121,6 +119,11 @@ def measure_middles(images: Sequence[HeldOutImage], *, level: float = 0.9, seed:
 
 
 _Units = dict[str, list[HeldOutImage]]
+
+
+def _needed(method: Method, level: float, delta: float) -> int:
+    """How many units a method asks for."""
+    return 1 if method == "recalibrated" else num_units_needed(level, delta if method == "rcps" else None)
 
 
 def _correct(units: _Units, sampled: Sampled, method: Method, level: float, delta: float) -> Correction:

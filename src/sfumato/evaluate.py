@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato import metrics
-from sfumato.data.frames import PairSource
+from sfumato.data.frames import PairSource, evenly_spread
 from sfumato.data.grouping import unit_names
 from sfumato.errors import ImageError, RecipeError
 from sfumato.methods import Method
@@ -135,8 +135,8 @@ def evaluate(
         raise RecipeError(f"methods are {', '.join(names) or 'none'}; give at least one, with names that differ")
     if source.ndim != 2:
         raise ImageError(f"the test images have {source.ndim} spatial axes; metrics are for 2: evaluate planes")
-    number = len(source) if most is None else min(most, len(source))
-    chosen = [int(index) for index in np.linspace(0, len(source) - 1, number)]
+    chosen = evenly_spread(len(source), most)
+    number = len(chosen)
     side = min(min(source.spatial(index)) for index in chosen)
     used = [metric for metric in METRICS if side >= metric.least_side]
     notes = [

@@ -11,13 +11,11 @@ from numpy.typing import NDArray
 from sfumato.baselines import Regression
 from sfumato.calibration.correction import Sampled
 from sfumato.calibration.ranks import central_interval
-from sfumato.data.frames import PairSource
-from sfumato.data.scaling import image_range, scale_to
+from sfumato.data.frames import PairSource, evenly_spread
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
-from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
-from sfumato.restoration.array import choose_whole, draw_blocks, normalised
+from sfumato.restoration.array import as_restored, draw_whole, normalised
 
 __all__ = ["HeldOutImage", "restore_held_out"]
 
@@ -79,29 +77,17 @@ def restore_held_out(
             f"the held-out pairs have {source.condition_channels} and {source.target_channels} channels; this model "
             f"goes from {model.info.condition_channels} to {model.info.target_channels}; give pairs like its training's"
         )
-    number = len(source) if most is None else min(most, len(source))
+    chosen = evenly_spread(len(source), most)
     i, j = central_interval(sampled.num_samples, level)
     ends = [end / (sampled.num_samples + 1) for end in (i, j)]
     found = []
-    for place, index in enumerate(int(index) for index in np.linspace(0, len(source) - 1, number)):
+    for place, index in enumerate(chosen):
         measured, truth = source.read(index, [0] * source.ndim, source.spatial(index))
         condition, _ = normalised(measured, model, on_target_grid=True)
-        data = model.info.recipe.data
-        scaled = scale_to(truth, image_range(truth, data.quantiles)) if data.normalize == "image" else truth
-        wanted = model.info.target.apply(torch.from_numpy(np.asarray(scaled, np.float32)), axis=0)
-        layout = choose_whole(model, condition.shape[2:], sampled.num_samples)
-        blocks = draw_blocks(
-            condition,
-            model,
-            num_samples=sampled.num_samples,
-            batch=layout.batch,
-            num_steps=sampled.num_steps,
-            noise=NoiseField(seed, image=place),
-            tile=layout.tile,
-        )
+        wanted = model.info.target.apply(torch.from_numpy(as_restored(truth, model)), axis=0)
         middle = _middle(wanted.shape[1:], keep_side)
         posterior, kept = Posterior(sampled.num_samples, quantiles=ends), []
-        for block in blocks:
+        for block in draw_whole(condition, model, sampled, seed=seed, image=place):
             posterior.add(block)
             if keep_side:
                 kept.append(block[middle].numpy())
@@ -118,7 +104,7 @@ def restore_held_out(
             )
         )
         if progress is not None:
-            progress(place + 1, number)
+            progress(place + 1, len(chosen))
     return found
 
 

@@ -11,17 +11,16 @@ from torch import Tensor, nn
 
 from sfumato.baselines import Regression
 from sfumato.data.enlarged import EnlargedFrames
-from sfumato.data.frames import FilePairs, FrameReader, PairSource
+from sfumato.data.frames import FilePairs, FrameReader, PairSource, evenly_spread
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
-from sfumato.data.scaling import image_range, scale_to
+from sfumato.data.scaling import image_range
 from sfumato.diagram import draw_network
 from sfumato.errors import ImageError
 from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.model_file import LoadedModel
-from sfumato.noise import NoiseField
-from sfumato.restoration.array import draw_blocks, enlargement, normalised
-from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.array import as_restored, draw_whole, enlargement, normalised
+from sfumato.restoration.intervals import sampled_by
 from sfumato.step_choice import Comparison, Setting, compare
 from sfumato.uncertainty import integral_of_beta
 
@@ -107,10 +106,8 @@ def draw_posterior(
     _check_samples(model, num_samples)
     folder = _made(folder)
     condition, _ = normalised(measured, model, on_target_grid=True)
-    batch = choose_layout(model, condition.shape[2:], num_samples).batch
-    blocks = draw_blocks(
-        condition, model, num_samples=num_samples, batch=batch, num_steps=num_steps, noise=NoiseField(seed)
-    )
+    sampled = sampled_by(model, num_samples, num_steps or model.info.recipe.sample.steps)
+    blocks = draw_whole(condition, model, sampled, seed=seed)
     draws = model.info.target.invert(torch.cat(list(blocks)))[:, 0].numpy()
     with torch.no_grad():
         schedule = model.model.schedule(condition)
@@ -175,13 +172,8 @@ def compare_steps(
         recipe = model.info.recipe
         recipe = recipe.model_copy(update={"sample": recipe.sample.model_copy(update=chosen)})
         changed = dataclasses.replace(model, info=dataclasses.replace(model.info, recipe=recipe))
-        condition = pairs[image][0]
-        step, longest = stride(model.model), max(condition.shape[2:])
-        layout = choose_layout(changed, condition.shape[2:], num_samples, chunk=-(-longest // step) * step, halo=0)
-        noise = NoiseField(seed, image=image)
-        blocks = draw_blocks(
-            condition, changed, num_samples=num_samples, batch=layout.batch, noise=noise, tile=layout.tile
-        )
+        sampled = sampled_by(changed, num_samples, setting.num_steps)
+        blocks = draw_whole(pairs[image][0], changed, sampled, seed=seed, image=image)
         return model.info.target.invert(torch.cat(list(blocks)), axis=1)
 
     return compare(draw, lambda image: pairs[image][1], settings, num_images=len(pairs), level=level, progress=progress)
@@ -197,17 +189,15 @@ def crops(model: LoadedModel, source: PairSource, *, most: int, crop: int | None
         crop: Only the middle of each; ranges of images that are scaled by themselves are those of the whole.
     """
     data = model.info.recipe.data
-    number, pairs = min(most, len(source)), []
-    for index in np.linspace(0, len(source) - 1, number).astype(int).tolist():
+    pairs = []
+    for index in evenly_spread(len(source), most):
         seen, truth = source.read(index, [0] * source.ndim, source.spatial(index))
         sizes = [min(side, crop or side) for side in seen.shape[1:]]
         corners = [(side - size) // 2 for side, size in zip(seen.shape[1:], sizes, strict=True)]
         middle = (slice(None), *(slice(c, c + s) for c, s in zip(corners, sizes, strict=True)))
-        low_high = None
-        if data.normalize == "image":
-            low_high, truth = image_range(seen, data.quantiles), scale_to(truth, image_range(truth, data.quantiles))
+        low_high = image_range(seen, data.quantiles) if data.normalize == "image" else None
         condition, _ = normalised(seen[middle], model, on_target_grid=True, low_high=low_high)
-        pairs.append((condition, torch.from_numpy(np.asarray(truth[middle], np.float32))))
+        pairs.append((condition, torch.from_numpy(as_restored(truth, model)[middle])))
     return pairs
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from sfumato.baselines import Regression
-from sfumato.data.frames import PairSource
+from sfumato.data.frames import PairSource, evenly_spread
 from sfumato.data.normalize import Normalization
 from sfumato.model import CVDM
 from sfumato.noise import NoiseField
@@ -34,8 +34,7 @@ class Validation:
     """
 
     def __init__(self, source: PairSource, condition: Normalization, target: Normalization, patch: int) -> None:
-        number = min(len(source), _NUM_IMAGES)
-        chosen = [int(index) for index in np.linspace(0, len(source) - 1, number)]
+        chosen = evenly_spread(len(source), _NUM_IMAGES)
         sizes = np.array([source.spatial(sample) for sample in chosen])
         self._size = np.minimum(sizes.min(axis=0), max(patch, min(_SIDE, 2 * patch))).tolist()
         crops = [

@@ -14,11 +14,10 @@ from sfumato.baselines import Regression
 from sfumato.data.domain import ASPECTS, Domain, Judgement
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
-from sfumato.noise import NoiseField
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
-from sfumato.restoration.array import draw_blocks, normalised, regress
-from sfumato.restoration.layout import choose_layout
+from sfumato.restoration.array import draw_whole, normalised, regress
+from sfumato.restoration.intervals import sampled_by
 
 __all__ = ["Audit", "Optics", "audit", "choose_forward", "draw_samples", "judge_domain"]
 
@@ -218,10 +217,8 @@ def draw_samples(
         return np.asarray(model.info.target.invert(regress(condition, model)[None]).numpy())
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; samples can only disagree if there are two; give more")
-    layout = choose_layout(model, condition.shape[2:], num_samples)
-    blocks = draw_blocks(
-        condition, model, num_samples=num_samples, batch=layout.batch, num_steps=num_steps, noise=NoiseField(seed)
-    )
+    sampled = sampled_by(model, num_samples, num_steps or model.info.recipe.sample.steps)
+    blocks = draw_whole(condition, model, sampled, seed=seed)
     return np.asarray(model.info.target.invert(torch.cat(list(blocks))).numpy())
 
 

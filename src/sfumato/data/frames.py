@@ -19,9 +19,19 @@ from sfumato.data.pairs import Pair
 from sfumato.data.view import View
 from sfumato.errors import PairingError
 
-__all__ = ["FilePairs", "FrameReader", "PairSource"]
+__all__ = ["FilePairs", "FrameReader", "PairSource", "evenly_spread"]
 
 Array = NDArray[np.generic]
+
+
+def evenly_spread(number: int, most: int | None) -> list[int]:
+    """Which of so many samples to take if only some are wanted: first, last, and evenly between them; None for all.
+
+    Example:
+        >>> evenly_spread(10, 4), evenly_spread(3, None)
+        ([0, 3, 6, 9], [0, 1, 2])
+    """
+    return [int(index) for index in np.linspace(0, number - 1, number if most is None else min(most, number))]
 
 
 class PairSource(Protocol):

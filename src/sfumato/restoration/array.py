@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.baselines import Regression
+from sfumato.calibration.correction import Sampled
 from sfumato.data.enlarged import enlarge
 from sfumato.data.scaling import image_range, scale_to
 from sfumato.errors import ImageError
@@ -17,15 +18,17 @@ from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
 from sfumato.restoration.hint import check_schedule, schedule_map
-from sfumato.restoration.intervals import correction_for, sampled_by
+from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.layout import Layout, choose_layout, stride
 from sfumato.restoration.tiles import tiled
 from sfumato.sampling import sample
 
 __all__ = [
     "Restored",
+    "as_restored",
     "choose_whole",
     "draw_blocks",
+    "draw_whole",
     "enlargement",
     "normalised",
     "regress",
@@ -142,7 +145,42 @@ def restore_condition(
         return Restored(target.invert(estimate, axis=0).numpy(), None)
     if sampled.num_samples < 2 and uncertainty == "samples":
         raise ImageError(f"num_samples is {sampled.num_samples}; a standard deviation needs at least 2; give more")
-    blocks = draw_blocks(
+    blocks = draw_whole(condition, model, sampled, seed=seed, image=image, tile=layout.tile, progress=progress)
+    posterior, found = Posterior.of(blocks, sampled.num_samples), correction_for(model, sampled)
+
+    def image_of(content: Content) -> NDArray[np.float32]:
+        return np.asarray(summary(content, posterior, target, found).numpy())
+
+    if uncertainty == "schedule":
+        return Restored(image_of("mean"), None, hint=schedule_map(condition, model, tile=layout.tile).numpy())
+    if found is None:
+        return Restored(image_of("mean"), image_of("std"))
+    return Restored(image_of("mean"), image_of("std"), image_of("low"), image_of("high"), label=found.label)
+
+
+def draw_whole(
+    condition: Tensor,
+    model: LoadedModel,
+    sampled: Sampled,
+    *,
+    seed: int = 0,
+    image: int = 0,
+    tile: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Tensor]:
+    """Draws of one whole image in blocks (n, C, *spatial), still normalised, cut as its size and memory ask for.
+
+    Args:
+        condition: From :func:`normalised`.
+        model: From :func:`sfumato.load`.
+        sampled: How to draw; solver and eta are those of the model.
+        seed: The same seed gives the same draws.
+        image: Number of this image among those that are drawn with one seed.
+        tile: Side of a tile; chosen by the image's size if not given.
+        progress: Called with the number of draws that were just made.
+    """
+    layout = choose_whole(model, condition.shape[2:], sampled.num_samples, tile=tile)
+    return draw_blocks(
         condition,
         model,
         num_samples=sampled.num_samples,
@@ -152,16 +190,6 @@ def restore_condition(
         tile=layout.tile,
         progress=progress,
     )
-    posterior = Posterior.of(blocks, sampled.num_samples)
-    mean = target.invert(posterior.mean, axis=0).numpy()
-    if uncertainty == "schedule":
-        return Restored(mean, None, hint=schedule_map(condition, model, tile=layout.tile).numpy())
-    found = correction_for(model, sampled)
-    if found is None:
-        return Restored(mean, target.invert_spread(posterior.std, axis=0).numpy())
-    std = target.invert_spread(found.spread(posterior.std), axis=0).numpy()
-    low, high = (target.invert(end, axis=0).numpy() for end in found.interval(posterior.mean, posterior.std))
-    return Restored(mean, std, low, high, label=found.label)
 
 
 def draw_blocks(
@@ -237,6 +265,13 @@ def enlargement(model: LoadedModel) -> tuple[int, ...]:
             "say that it is on the target's grid (on_target_grid=True, --on-target-grid)"
         )
     return (1,) * model.info.recipe.model.ndim
+
+
+def as_restored(truth: NDArray[np.generic], model: LoadedModel) -> NDArray[np.float32]:
+    """A truth (C, *spatial) in the units that the model gives: scaled by its own range where training did that."""
+    data = model.info.recipe.data
+    scaled = scale_to(truth, image_range(truth, data.quantiles)) if data.normalize == "image" else truth
+    return np.asarray(scaled, np.float32)
 
 
 def normalised(

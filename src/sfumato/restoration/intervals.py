@@ -1,11 +1,18 @@
 """When the calibrated intervals of a model hold: for samples drawn as in its calibration, and for no others."""
 
 from dataclasses import replace
+from typing import Literal, TypeAlias
+
+from torch import Tensor
 
 from sfumato.calibration.correction import Correction, Sampled
+from sfumato.data.normalize import Normalization
 from sfumato.model_file import LoadedModel, ModelInfo
+from sfumato.posterior import Posterior
 
-__all__ = ["correction_for", "sampled_by", "why_uncalibrated"]
+__all__ = ["Content", "correction_for", "sampled_by", "summary", "why_uncalibrated"]
+
+Content: TypeAlias = Literal["mean", "std", "low", "high"]
 
 _SAMPLES = 16
 
@@ -26,6 +33,24 @@ def correction_for(model: LoadedModel, sampled: Sampled) -> Correction | None:
     """The model's calibration, if samples that are drawn so can use it."""
     known = model.info.calibration
     return known if known is not None and known.sampled == sampled else None
+
+
+def summary(content: Content, posterior: Posterior, target: Normalization, found: Correction | None) -> Tensor:
+    """One image (C, *spatial) of a posterior, in the units of the target.
+
+    Args:
+        content: Mean, standard deviation (corrected where the model is recalibrated), or an end of the interval.
+        posterior: Of normalised samples (C, *spatial).
+        target: Normalisation of targets.
+        found: The calibration that holds for these samples; the ends of intervals need one.
+    """
+    if content == "mean":
+        return target.invert(posterior.mean, axis=0)
+    if content == "std":
+        return target.invert_spread(posterior.std if found is None else found.spread(posterior.std), axis=0)
+    if found is None:
+        raise ValueError(f"the {content} end of an interval was asked for; expected a calibration: calibrate the model")
+    return target.invert(found.interval(posterior.mean, posterior.std)[content == "high"], axis=0)
 
 
 def why_uncalibrated(model: LoadedModel, sampled: Sampled) -> str | None:

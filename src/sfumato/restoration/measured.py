@@ -74,6 +74,10 @@ class Measured:
             self._shares(self.read(frame, corner, size)), self._model, on_target_grid=True, low_high=self._range(frame)
         )[0]
 
+    def in_units(self, restored: Tensor) -> NDArray[np.float32]:
+        """What a model gave, in the units of the targets: one of pictures knows shares of full scale only."""
+        return np.asarray((restored if self.full_scale == 1 else restored * self.full_scale).numpy())
+
     def _shares(self, pixels: NDArray[Any]) -> NDArray[Any]:
         return pixels if self.full_scale == 1 else np.asarray(pixels, np.float32) / np.float32(self.full_scale)
 

@@ -19,7 +19,7 @@ from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.posterior import Posterior
 from sfumato.restoration.array import regress
-from sfumato.restoration.intervals import correction_for, sampled_by
+from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Plan, Task
@@ -176,7 +176,7 @@ class Parts:
         target = self._model.info.target
         if self._is_regression:
             image = regress(condition, self._model, tile=self._regions.tile)[inner]
-            return {"mean": self._in_units(target.invert(image, axis=0))}
+            return {"mean": self._measured.in_units(target.invert(image, axis=0))}
         posterior = Posterior(self.sampled.num_samples)
         kept: list[Tensor] = []
         with self._regions.normalised_alike(frame, self._batch):
@@ -184,19 +184,14 @@ class Parts:
                 posterior.add(block[inner])
                 if "samples" in self.contents:
                     kept.extend(target.invert(block[inner]))
-        mean, std, found = posterior.mean, posterior.std, self._correction
-        images = {"mean": target.invert(mean, axis=0)}
-        images["std"] = target.invert_spread(std if found is None else found.spread(std), axis=0)
-        if found is not None:
-            images["low"], images["high"] = (target.invert(end, axis=0) for end in found.interval(mean, std))
-        results = {content: self._in_units(image) for content, image in images.items()}
+        contents: list[Content] = ["mean", "std"] if self._correction is None else ["mean", "std", "low", "high"]
+        results: Images = {
+            content: self._measured.in_units(summary(content, posterior, target, self._correction))
+            for content in contents
+        }
         if kept:
-            results["samples"] = np.stack([self._in_units(image) for image in kept])
+            results["samples"] = np.stack([self._measured.in_units(image) for image in kept])
         return results
-
-    def _in_units(self, image: Tensor) -> NDArray[np.float32]:
-        """Of the targets; a model of pictures knows shares of full scale only."""
-        return np.asarray((image * self._measured.full_scale).numpy(), np.float32)
 
 
 def _one(field: Field, spatial: Sequence[int], halo: int, grid: int) -> Task:

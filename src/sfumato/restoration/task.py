@@ -4,7 +4,7 @@ import functools
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from sfumato.model_file import LoadedModel, load
 from sfumato.posterior import Posterior
 from sfumato.restoration.array import regress
 from sfumato.restoration.hint import schedule_map
-from sfumato.restoration.intervals import correction_for, sampled_by
+from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Task
@@ -148,7 +148,7 @@ class _Opened:
         inner: tuple[Any, ...] = (..., *task.inner[-ndim:])
         target = model.info.target
         if isinstance(model.model, Regression):
-            yield self._in_units(target.invert(regress(condition, model, tile=job.tile)[inner], axis=0))
+            yield self.measured.in_units(target.invert(regress(condition, model, tile=job.tile)[inner], axis=0))
             return
         levels = [output.level for output in job.outputs if output.content == "quantile"]
         posterior = Posterior(job.num_samples, quantiles=levels)
@@ -164,12 +164,7 @@ class _Opened:
                 with self.regions.normalised_alike(frame, batch):  # anew: the rate network's calls come first again
                     yield schedule_map(condition, model, tile=job.tile)[inner].numpy()
                 continue
-            yield self._in_units(_summary(output, posterior, kept, target, found))
-
-    def _in_units(self, image: Tensor) -> NDArray[np.float32]:
-        """Of the targets; a model of pictures knows shares of full scale only."""
-        scale = self.measured.full_scale
-        return np.asarray((image if scale == 1 else image * scale).numpy())
+            yield self.measured.in_units(_image(output, posterior, kept, target, found))
 
     def _frame(self, place: Sequence[int]) -> int:
         """Number of a frame in the source, whose axes may have another order than the output's."""
@@ -184,20 +179,14 @@ class _Opened:
         return output.write(0, self.job.with_channels(task.corner, 0), np.ascontiguousarray(pixels.reshape(size)))
 
 
-def _summary(
+def _image(
     output: Output, posterior: Posterior, kept: list[Tensor], target: Normalization, found: Correction | None
 ) -> Tensor:
-    if output.content == "std":
-        std = posterior.std if found is None else found.spread(posterior.std)
-        return target.invert_spread(std, axis=0)
-    if output.content in ("low", "high"):
-        assert found is not None  # the plan has such outputs only with a calibration
-        image = found.interval(posterior.mean, posterior.std)[output.content == "high"]
-    elif output.content == "quantile":
-        image = posterior.quantile(output.level)
-    else:
-        image = kept[output.number] if output.content == "sample" else posterior.mean
-    return target.invert(image, axis=0)
+    if output.content == "quantile":
+        return target.invert(posterior.quantile(output.level), axis=0)
+    if output.content == "sample":
+        return target.invert(kept[output.number], axis=0)
+    return summary(cast(Content, output.content), posterior, target, found)
 
 
 def _joined(checksums: Sequence[int]) -> int:
