@@ -97,7 +97,7 @@ def draw_calibration(
         left.set_xticks(x, [_short(checked.units[int(index)]) for index in order], rotation=60, ha="right", fontsize=8)
     else:
         left.set_xticks([])
-    left.legend(fontsize=8, loc="lower right")
+    left.legend(fontsize=8, loc="best")
     left.set_title("Coverage", fontsize=10)
     _draw_reliability(right, images, found)
     figure.suptitle(found.label, fontsize=9)
