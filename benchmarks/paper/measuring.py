@@ -186,11 +186,20 @@ def _restored(
 def _draws(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Tensor:
     """(N, C, H, W) of float64 in the units of :func:`_in_units`; a regression gives one."""
     recipe = model.info.recipe
+    with torch.autocast("cpu", torch.bfloat16, enabled=recipe.train.precision == "bfloat16"):
+        parts = list(_parts(model, condition, place, draw, num_samples))
+    found = model.info.target.invert(torch.cat(parts), axis=1).double()
+    return (found + 1) / 2 if recipe.data.normalize == "image" else found
+
+
+def _parts(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Iterator[Tensor]:
+    """Draws as the network gives them, a few at a time, each (n, C, H, W)."""
+    recipe = model.info.recipe
     if isinstance(model.model, Regression):
-        parts = [regress(condition, model)[None]]
+        yield regress(condition, model)[None]
     else:
-        parts = [
-            sample(
+        for first in range(0, num_samples, BATCH):
+            yield sample(
                 model.model,
                 condition,
                 num_samples=min(BATCH, num_samples - first),
@@ -200,10 +209,6 @@ def _draws(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_sa
                 grid=draw.grid,
                 seed=NoiseField(0, image=place, sample=first),
             )[:, 0]
-            for first in range(0, num_samples, BATCH)
-        ]
-    found = model.info.target.invert(torch.cat(parts), axis=1).double()
-    return (found + 1) / 2 if recipe.data.normalize == "image" else found
 
 
 def score_estimate(estimate: Array, truth: Array, problem: Problem) -> Values:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.matrix import PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
+from paper.matrix import COMMON, PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
 from paper.stored import Places, chosen_settings
 from sfumato.cli.settings import recipe_of
 from sfumato.durable import replace_text
@@ -51,7 +51,7 @@ def recipe_for(cell: Cell, places: Places) -> Recipe:
         SystemExit: If the trials that choose its end points are not all measured.
     """
     problem = PROBLEMS[cell.problem]
-    settings = [*cell.settings, f"train.seed={cell.seed}", f"name={cell.problem}_{cell.method}"]
+    settings = [*COMMON, *cell.settings, f"train.seed={cell.seed}", f"name={cell.problem}_{cell.method}"]
     if cell.kind == "tuned":
         settings += chosen_settings(cell.problem, places)
     base = recipe_of(RECIPES / f"{problem.recipe}.yaml", [*settings, *places.settings])

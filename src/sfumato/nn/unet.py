@@ -77,6 +77,9 @@ class UNet(nn.Module):
         """Map images (B, in_channels, *spatial) to (B, out_channels, *spatial)."""
         check_images(images, self.in_channels, self.ndim)
         features = pad_to_stride(images, self.stride)
+        if self.ndim == 2 and self.reach is not None:
+            # Channel normalisation puts the channels last; with all of the network so, nothing is copied to and fro.
+            features = features.contiguous(memory_format=torch.channels_last)
         mirrored: list[Tensor] = []
         for scale, block in enumerate(self.down):
             features = block(self.pool(features) if scale else features)
