@@ -83,13 +83,18 @@ def test_objectives_are_weights_of_one_error() -> None:
     inputs = batch(1, 1, 16, 16)
     condition, target, _, eps = inputs
     schedule = build().schedule(condition)
-    objectives: list[tuple[Objective, Tensor]] = [("velocity", T), ("noise", T), ("elbo", 0.1 + 0.9 * T)]
+    objectives: list[tuple[Objective, Tensor]] = [
+        *(("min_snr", T), ("velocity", T), ("noise", T)),
+        ("elbo", 0.1 + 0.9 * T),
+    ]
     for objective, t in objectives:
         log_gamma = schedule.log_gamma(t)
         a, _ = amplitudes(log_gamma)
         prediction = build().predict(diffuse(target, eps, log_gamma), log_gamma, condition)
         error = velocity(target, eps, log_gamma) - prediction.velocity
-        weight = 1.0 if objective == "velocity" else a.square()
+        weight = torch.ones(()) if objective in ("min_snr", "velocity") else a.square()
+        if objective == "min_snr":
+            weight = torch.where(schedule.snr(t) > 5, 5 * (1 - a.square()) / a.square(), weight)
         weight = -0.9 * weight * schedule.log_snr(t, 1) if objective == "elbo" else weight
         loss = build(objective=objective, t_min=0.1).loss(*inputs)
         torch.testing.assert_close(loss.diffusion, (weight * error.square()).mean() / 2, rtol=1e-4, atol=1e-6)
@@ -115,7 +120,7 @@ def test_elbo_is_the_integral_from_t_min(t_min: float) -> None:
 
 
 def test_default_objective_follows_the_prediction() -> None:
-    assert build().objective == "velocity"
+    assert build().objective == "min_snr"
     assert build(predicts="noise").objective == "noise"
 
 
@@ -257,7 +262,7 @@ def test_wrong_batches_say_what_was_expected(change: dict[str, Tensor], words: s
     ("options", "words"),
     [
         ({"predicts": "score"}, "velocity, noise"),
-        ({"objective": "huber"}, "velocity, noise, elbo"),
+        ({"objective": "huber"}, "min_snr, velocity, noise, elbo"),
         ({"smoothness": "beta"}, "gamma, snr"),
         ({"residual": True, "mean_network": nn.Identity()}, "one of them"),
         ({"scale": 0.0}, "positive"),
@@ -284,6 +289,26 @@ def test_gradient_of_the_rate_is_complete(objective: Objective) -> None:
             values.append(float(model.loss(*inputs).diffusion))
     assert raw.grad is not None
     assert float(raw.grad) == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5)
+
+
+def test_the_weight_of_faint_noise_is_not_learned() -> None:
+    """A weight that fell along with the noise would reward a schedule that adds none."""
+    condition, target, _, _ = (part.double() for part in batch(1, 1, 16, 16))
+    schedule = GlobalSchedule()
+    # The velocity of a network that gives 0 has an error of about 1 at every noise level, so only a weight could have a slope.
+    model = CVDM(schedule, lambda images: torch.zeros_like(images[:, :1])).double()
+    eps = torch.randn(target.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    t = torch.full((len(target),), 0.05, dtype=torch.float64)
+    assert float(schedule(condition).snr(t).detach().min()) > 10
+    weight = 5 / schedule(condition).snr(t).detach()
+    raw = schedule.get_parameter("network.raw")
+    model.loss(condition, target, t, eps).diffusion.backward()
+    assert raw.grad is not None
+    got = raw.grad.clone()
+    raw.grad = None
+    log_gamma = schedule(condition).log_gamma(t)
+    (weight * velocity(target, eps, log_gamma).square()).mean().div(2).backward()
+    torch.testing.assert_close(got, raw.grad)
 
 
 @torch.no_grad()

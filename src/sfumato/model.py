@@ -26,8 +26,12 @@ __all__ = ["CVDM", "Objective", "Prediction", "Predicts", "Smoothness"]
 Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` is the paper's, ``velocity`` amplifies no error."""
 
-Objective = Literal["velocity", "noise", "elbo"]
-"""Whose square error training minimises; ``elbo`` weights the noise by -SNR'/SNR, the exact bound on [t_min, 1]."""
+Objective = Literal["min_snr", "velocity", "noise", "elbo"]
+"""Whose square error training minimises. ``min_snr`` weights the velocity's by min(1, 5 / SNR): where the noise is faint, its
+error is mostly what nobody can know. ``elbo`` weights the noise's by -SNR'/SNR, the exact bound on [t_min, 1]."""
+
+_MOST_SNR = 5.0
+"""Above it ``min_snr`` gives less weight; the value of [Hang et al. 2023, arXiv 2303.09556], who weight likewise there."""
 
 Smoothness = Literal["gamma", "snr"]
 """Whose curvature the smoothness term holds down."""
@@ -57,7 +61,7 @@ class CVDM(nn.Module):
             (B, C, *spatial); a mean network's output stands after the condition, K + 3 C channels.
         target_channels: C.
         predicts: What ``network`` outputs.
-        objective: What training minimises; the same as ``predicts`` if not given.
+        objective: What training minimises; if not given ``min_snr`` for a velocity, and ``noise`` for noise.
         mean_network: Maps the condition to the mean (B, C, *spatial).
         residual: Diffuse the difference from the condition, which must have C channels.
         scale: Divides what is diffused, so that it has about unit size.
@@ -92,7 +96,8 @@ class CVDM(nn.Module):
     ) -> None:
         super().__init__()
         _check_choice("predicts", predicts, get_args(Predicts))
-        _check_choice("objective", objective or predicts, get_args(Objective))
+        objective = objective or ("min_snr" if predicts == "velocity" else "noise")
+        _check_choice("objective", objective, get_args(Objective))
         _check_choice("smoothness", smoothness, get_args(Smoothness))
         if residual and mean_network is not None:
             raise ValueError("residual and mean_network are both given; the target has one centre, so give one of them")
@@ -104,7 +109,7 @@ class CVDM(nn.Module):
         self.network = network
         self.target_channels = target_channels
         self.predicts = predicts
-        self.objective: Objective = objective or predicts
+        self.objective: Objective = objective
         self.mean_network = mean_network
         self.residual = residual
         self.scale = scale
@@ -174,11 +179,11 @@ class CVDM(nn.Module):
         log_gamma = schedule.log_gamma(t_noisy)
         noisy = diffuse(diffused, eps, log_gamma)
         prediction = self.predict(noisy, log_gamma, condition, center)
-        if self.objective == "velocity":
+        weight = self._weight(schedule, t_noisy)
+        if self.objective in ("min_snr", "velocity"):
             error = velocity(diffused, eps, log_gamma) - prediction.velocity
         else:
             error = eps - prediction.noise
-        weight = -(1 - start) * schedule.log_snr(t_noisy, order=1) if self.objective == "elbo" else None
         curvature = losses.smoothness if self.smoothness == "gamma" else losses.snr_smoothness
         return Losses(
             diffusion=losses.diffusion(error, weight),
@@ -187,6 +192,15 @@ class CVDM(nn.Module):
             smoothness=self.smoothness_weight * curvature(schedule, t),
             mean=mean_loss,
         )
+
+    def _weight(self, schedule: Schedule, t: Tensor) -> Tensor | None:
+        """Of the square error at times t, shape of the rate; None for 1."""
+        if self.objective == "min_snr":
+            # Without a gradient: a schedule could else make its loss small by letting all time pass where the weight is.
+            return (_MOST_SNR / schedule.snr(t)).clamp(max=1).detach()
+        if self.objective == "elbo":
+            return -(1 - self.t_min) * schedule.log_snr(t, order=1)
+        return None
 
     def forward(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The same as :meth:`loss`: training goes through here, where DistributedDataParallel listens."""

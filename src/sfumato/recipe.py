@@ -92,8 +92,8 @@ class ModelRecipe(_Section):
     """Signal variance that the cosine schedule leaves; 1e-4 if not given."""
     predicts: Literal["velocity", "noise"] = "velocity"
     """What the network outputs; `noise` is the paper's."""
-    objective: Literal["velocity", "noise", "elbo"] | None = None
-    """Whose error training minimises; the same as `predicts` if not given."""
+    objective: Literal["min_snr", "velocity", "noise", "elbo"] | None = None
+    """Whose error training minimises; if not given `min_snr` (the velocity's, less where noise is faint) or `noise`."""
     residual: bool = False
     """Diffuse the difference between target and input."""
     mean_network: bool = False
