@@ -16,7 +16,7 @@ KINDS = ("python", "sh", "text", "yaml")
 """Words that may stand behind the fence: what is run, what is printed, and recipes."""
 
 TINY = (
-    "train.steps=2 train.batch_size=2 data.patch=32 model.base=4 model.rate_base=4 model.num_scales=2 "
+    "train.steps=2 train.batch_size=2 data.patch=32 model.base=4 model.rate_base=4 model.num_scales=3 "
     "sample.steps=2 sample.samples=2"
 )
 
