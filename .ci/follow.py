@@ -2,9 +2,9 @@
 
     python follow.py [--in FOLDER] [--short] README.md ["Five minutes"]
 
-With a title, only the blocks of the section whose heading starts with it. Blocks marked `<!-- not run: REASON -->` are left
-out; with `--short`, `<!-- in tests: SHOWN => RUN -->` changes those that it marks. With `--in`, the folder is one that has
-been prepared, and it stays. The programs are those of the Python that runs this.
+With a title, only the blocks of the section whose heading starts with it. Blocks marked `<!-- not run: REASON -->` are
+left out; with `--short`, `<!-- in tests: SHOWN => RUN -->` changes those that it marks. With `--in`, the folder is one that
+has been prepared, and it stays. The programs are those of the Python that runs this.
 """
 
 import argparse
@@ -22,9 +22,7 @@ def follow(found: list[Block], folder: Path, *, short: bool) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for block in found:
         code = block.in_tests() if short else block.code
-        command = (
-            [sys.executable, "-c", code] if block.kind == "python" else ["bash", "-euo", "pipefail", "-c", code]
-        )
+        command = [sys.executable, "-c", code] if block.kind == "python" else ["bash", "-euo", "pipefail", "-c", code]
         subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, check=True)
     for file in sorted(folder.rglob("*")):
         if file.is_file() and file.suffix in (".png", ".safetensors") and "checkpoints" not in file.parts:

@@ -20,7 +20,9 @@ TINY = (
     "sample.steps=2 sample.samples=2"
 )
 
-_FENCE = re.compile(r"^(?P<marks>(?:<!--(?:(?!-->).)*-->\s*)*)^```(?P<kind>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE)
+_FENCE = re.compile(
+    r"^(?P<marks>(?:<!--(?:(?!-->).)*-->\s*)*)^```(?P<kind>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE
+)
 _MARK = re.compile(r"<!--\s*(not run|in tests)\b:?\s*(.*?)\s*-->", re.DOTALL)
 
 
