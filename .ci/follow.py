@@ -3,8 +3,8 @@
     python follow.py [--in FOLDER] [--short] README.md ["Five minutes"]
 
 With a title, only the blocks of the section whose heading starts with it. Blocks marked `<!-- not run: REASON -->` are
-left out; with `--short`, `<!-- in tests: SHOWN => RUN -->` changes those that it marks. With `--in`, the folder is one that
-has been prepared, and it stays. The programs are those of the Python that runs this.
+left out; with `--short`, `<!-- in tests: SHOWN => RUN -->` changes those that it marks. With `--in`, the folder is one
+that has been prepared, and it stays. The programs are those of the Python that runs this.
 """
 
 import argparse

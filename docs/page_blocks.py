@@ -21,7 +21,7 @@ TINY = (
 )
 
 _FENCE = re.compile(
-    r"^(?P<marks>(?:<!--(?:(?!-->).)*-->\s*)*)^```(?P<kind>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE
+    r"^(?P<marks>(?:<!--(?:(?!-->)[\s\S])*-->\s*)*)^```(?P<kind>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE
 )
 _MARK = re.compile(r"<!--\s*(not run|in tests)\b:?\s*(.*?)\s*-->", re.DOTALL)
 

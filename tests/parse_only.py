@@ -6,6 +6,7 @@ import io
 import json
 import runpy
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -23,6 +24,7 @@ def main() -> None:
     argparse.ArgumentParser.parse_args = parse_args  # type: ignore[assignment]
     for command in json.load(sys.stdin):
         sys.argv, said = command, io.StringIO()
+        sys.path[0] = str(Path(command[0]).parent)
         try:
             with contextlib.redirect_stderr(said):
                 runpy.run_path(command[0], run_name="__main__")

@@ -67,6 +67,8 @@ def test_every_block_is_run_or_says_why_not() -> None:
 def test_a_page_runs_as_written(place: str, tmp_path: Path) -> None:
     """But for what its marks make shorter."""
     document, _, section = place.partition(", ")
+    if "--workers" in (ROOT / document).read_text(encoding="utf-8"):
+        pytest.importorskip("distributed", reason="distributed is not installed (extra `cluster`)")
     PAGES[place](tmp_path)
     subprocess.run(
         [
@@ -180,11 +182,10 @@ def test_scripts_exist_and_take_their_options() -> None:
         input=json.dumps(sorted([str(ROOT / words[0]), *words[1:]] for words in asked - set(without))),
         capture_output=True,
         text=True,
-        check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "benchmarks"), os.environ.get("PYTHONPATH", "")])},
     )
     assert len(asked) > 30
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -202,6 +203,8 @@ def test_what_is_not_run_could_be(document: str) -> None:
         elif block.kind == "python":
             for node in ast.walk(ast.parse(block.code)):
                 if isinstance(node, ast.ImportFrom) and node.module and not block.is_run:
+                    if node.module.startswith("dask_jobqueue"):
+                        pytest.importorskip("dask_jobqueue", reason="not installed (extra `cluster`)")
                     module = importlib.import_module(node.module)
                     assert all(hasattr(module, alias.name) for alias in node.names)
 
