@@ -2,9 +2,9 @@
 
 python docs/make_notebooks.py
 
-Python blocks become cells, shell blocks cells of bash; blocks that are marked as not run stay text. Notebooks have no
-outputs: those would differ from machine to machine, and without them a notebook is what its page says and nothing else.
-What to expect stands on the pages.
+Python blocks become cells, shell blocks cells of bash; blocks that are marked as not run, or as needing what a reader
+must bring, stay text. Notebooks have no outputs: those would differ from machine to machine, and without them a notebook
+is what its page says and nothing else. What to expect stands on the pages.
 """
 
 import json
@@ -63,14 +63,15 @@ def notebook(page: str) -> str:
     uses_recipes = any(isinstance(part, Block) and "recipes/" in part.code for part in found)
     cells: list[tuple[str, str]] = []
     for part in found:
-        if isinstance(part, Block) and part.is_run and part.kind in ("python", "sh"):
+        if isinstance(part, Block) and part.is_run and not part.needs and part.kind in ("python", "sh"):
             if not any(kind == "code" for kind, _ in cells):
                 cells.append(("code", _start(uses_recipes)))
             cells.append(("code", part.code.strip() if part.kind == "python" else f"%%bash -e\n{part.code.strip()}"))
             continue
         if isinstance(part, Block):
             text = f"```{part.kind}\n{part.code}```"
-            text = text if part.is_run else f"*Not run here: {part.reason}.*\n\n{text}"
+            why = f"needs {part.needs}" if part.needs else part.reason
+            text = f"*Not run here: {why}.*\n\n{text}" if why else text
         else:
             text = _moved(_HERE.sub("", part), source).strip()
         if text and cells and cells[-1][0] == "markdown":

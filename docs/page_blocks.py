@@ -1,9 +1,10 @@
-"""The code blocks of a page, and the two marks that may stand before one in its source.
+"""The code blocks of a page, and the marks that may stand before one in its source.
 
     <!-- not run: REASON -->          nobody runs it here; the tests only see whether it could be
+    <!-- needs: WHAT -->              only the tests run it, with something in place of that; in a notebook it is text
     <!-- in tests: SHOWN => RUN -->   the tests run it with this text replaced, so that minutes become seconds
 
-Several of the second kind may stand on lines of their own. `TINY` in them stands for settings that train in a moment.
+Several of the last kind may stand on lines of their own. `TINY` in them stands for settings that train in a moment.
 """
 
 import re
@@ -23,7 +24,7 @@ TINY = (
 _FENCE = re.compile(
     r"^(?P<marks>(?:<!--(?:(?!-->)[\s\S])*-->\s*)*)^```(?P<kind>.*)\n(?P<code>(?:.*\n)*?)^```$", re.MULTILINE
 )
-_MARK = re.compile(r"<!--\s*(not run|in tests)\b:?\s*(.*?)\s*-->", re.DOTALL)
+_MARK = re.compile(r"<!--\s*(not run|needs|in tests)\b:?\s*(.*?)\s*-->", re.DOTALL)
 
 
 class Block(NamedTuple):
@@ -39,6 +40,8 @@ class Block(NamedTuple):
     """False after a mark that says so."""
     reason: str
     """Why it is not run."""
+    needs: str
+    """What a reader must bring to run it."""
     changes: tuple[tuple[str, str], ...]
     """What the tests replace, and by what."""
 
@@ -69,6 +72,7 @@ def parts(text: str) -> Iterator[str | Block]:
             before.count("\n") + 1,
             not left_out,
             " ".join(" ".join(left_out).split()),
+            " ".join(rest for word, rest in marks if word == "needs"),
             tuple((shown, run) for shown, run in changes),
         )
         done = found.end()
