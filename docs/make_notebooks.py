@@ -3,8 +3,8 @@
 python docs/make_notebooks.py
 
 Python blocks become cells, shell blocks cells of bash; blocks that are marked as not run, or as needing what a reader
-must bring, stay text. Notebooks have no outputs: those would differ from machine to machine, and without them a notebook
-is what its page says and nothing else. What to expect stands on the pages.
+must bring, stay text. Notebooks have no outputs: those would differ from machine to machine, and without them a
+notebook is what its page says and nothing else. What to expect stands on the pages.
 """
 
 import json
