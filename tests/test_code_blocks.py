@@ -138,9 +138,9 @@ def command_of(words: list[str]) -> tuple[Any, list[str]]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_commands_are_understood(document: str) -> None:
-    """Those of blocks are parsed as when they run, recipes and settings included; of others, options must exist."""
+    """Those of blocks, as shown and as run, with their recipes and settings; of others, options must exist."""
     for block in blocks_of(document):
-        for words in commands(block.code) if block.kind == "sh" else []:
+        for words in [*commands(block.code), *commands(block.in_tests())] if block.kind == "sh" else []:
             if (given := ours(words)) is not None and given != ["--version"]:
                 command, rest = command_of(given)
                 params = command.make_context("sfumato", rest).params
