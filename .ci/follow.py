@@ -1,43 +1,54 @@
 """Do what a document says: run its Python and shell blocks in order, in an empty folder, as a reader would.
 
-    python follow.py README.md "Five minutes"
+    python follow.py [--in FOLDER] [--short] README.md ["Five minutes"]
 
-With a title, only the blocks of the section whose heading starts with it. Blocks after `<!-- not run -->` are left out.
-The programs are those of the Python that runs this.
+With a title, only the blocks of the section whose heading starts with it. Blocks marked `<!-- not run: REASON -->` are
+left out; with `--short`, `<!-- in tests: SHOWN => RUN -->` changes those that it marks. With `--in`, the folder is one
+that has been prepared, and it stays. The programs are those of the Python that runs this.
 """
 
+import argparse
 import os
-import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-BLOCK = re.compile(r"(<!-- not run -->\s*)?```(python|sh)\n(.*?)```", re.DOTALL)
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+from page_blocks import Block, blocks
 
 
-def blocks(text: str, title: str) -> list[tuple[str, str]]:
-    """Kind and text of the blocks to run, of one section or of all."""
-    if title:
-        sections = re.split(r"^(?=## )", text, flags=re.MULTILINE)
-        text = next(section for section in sections if section.startswith(f"## {title}"))
-    return [(kind, code) for left_out, kind, code in BLOCK.findall(text) if not left_out]
+def follow(found: list[Block], folder: Path, *, short: bool) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for block in found:
+        code = block.in_tests() if short else block.code
+        command = [sys.executable, "-c", code] if block.kind == "python" else ["bash", "-euo", "pipefail", "-c", code]
+        subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, check=True)
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and file.suffix in (".png", ".safetensors") and "checkpoints" not in file.parts:
+            print(f"left: {file.relative_to(folder)}, {file.stat().st_size} bytes")
 
 
 def main() -> None:
-    """Run them."""
-    document, title = Path(sys.argv[1]).resolve(), " ".join(sys.argv[2:])
-    found = blocks(document.read_text(encoding="utf-8"), title)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("document", type=Path)
+    parser.add_argument("title", nargs="*")
+    parser.add_argument("--in", dest="folder", type=Path)
+    parser.add_argument("--short", action="store_true")
+    given = parser.parse_args()
+    title = " ".join(given.title)
+    found = [
+        block
+        for block in blocks(given.document.read_text(encoding="utf-8"))
+        if block.kind in ("python", "sh") and block.is_run and block.section.startswith(title)
+    ]
     if not found:
-        sys.exit(f"{document.name} has no blocks to run under {title!r}")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    with tempfile.TemporaryDirectory() as folder:
-        for kind, code in found:
-            command = [sys.executable, "-c", code] if kind == "python" else ["bash", "-euo", "pipefail", "-c", code]
-            subprocess.run(command, cwd=folder, env={**os.environ, "PATH": path}, check=True)
-        for file in sorted(Path(folder).rglob("*")):
-            if file.is_file() and file.suffix in (".png", ".safetensors") and "checkpoints" not in file.parts:
-                print(f"left: {file.relative_to(folder)}, {file.stat().st_size} bytes")
+        sys.exit(f"{given.document.name} has no blocks to run under {title!r}")
+    if given.folder:
+        follow(found, given.folder, short=given.short)
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            follow(found, Path(folder), short=given.short)
 
 
 if __name__ == "__main__":

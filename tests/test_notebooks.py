@@ -1,0 +1,76 @@
+"""Each tutorial is a notebook too: made from its page, valid, linked from it, and some are run in a real kernel."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from make_notebooks import DOCS, TUTORIALS, notebook, path_of
+from page_blocks import Block, parts
+
+RUN_AS_NOTEBOOKS = ("audit", "restore_a_terabyte")
+"""Not followed as pages as well: their cells are the blocks of the page."""
+WITHOUT = {"napari.md"}
+"""Tutorials with nothing to run: it is about buttons."""
+
+
+def test_every_tutorial_is_a_notebook_and_nothing_else() -> None:
+    (navigation,) = re.findall(
+        r"^  - Tutorials:.*?(?=^  - How it works)",
+        (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+    listed = {
+        page
+        for part in yaml.safe_load(navigation)
+        for pages in part.values()
+        for each in pages
+        for page in each.values()
+    }
+    assert listed - WITHOUT <= {f"{name}.md" for name in TUTORIALS} | {"w2s.md"}
+    assert sorted(path_of(name) for name in TUTORIALS) == sorted((DOCS / "notebooks").iterdir())
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_a_notebook_is_what_its_page_says(page: str) -> None:
+    """If this fails: python docs/make_notebooks.py"""
+    text = path_of(page).read_text(encoding="utf-8")
+    assert text == notebook(page)
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed (extra `dev`)")
+    read = nbformat.reads(text, as_version=4)
+    nbformat.validate(read)
+    source = (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    found = [part for part in parts(source) if isinstance(part, Block) and part.kind in ("python", "sh")]
+    run = [block for block in found if block.is_run and not block.needs]
+    cells = [cell for cell in read.cells if cell.cell_type == "code"]
+    assert [cell.source.removeprefix("%%bash -e\n") for cell in cells[1:]] == [block.code.strip() for block in run]
+    assert not any(cell.outputs or cell.execution_count for cell in cells)
+    (link,) = re.findall(r"^\[This page as a notebook\]\((.*)\)\.$", source, re.MULTILINE)
+    assert (DOCS / page).parent.joinpath(link).resolve() == path_of(page)
+
+
+@pytest.mark.parametrize("page", TUTORIALS)
+def test_links_of_a_notebook_point_to_files(page: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path_of(page).read_text(encoding="utf-8")):
+        if not target.startswith("http"):
+            assert (DOCS / "notebooks" / target).exists(), f"{page}.ipynb links to {target}"
+
+
+@pytest.mark.filterwarnings("ignore")  # those of Jupyter's own packages
+@pytest.mark.parametrize("page", RUN_AS_NOTEBOOKS)
+def test_a_notebook_runs_in_a_kernel(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As someone who opened it and pressed "run all"."""
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed (extra `dev`)")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed (extra `dev`)")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed (extra `dev`)")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    read = nbformat.read(path_of(page), as_version=4)
+    place = {"metadata": {"path": str(DOCS / "notebooks")}}
+    done = nbclient.NotebookClient(read, timeout=600, kernel_name="python3", resources=place).execute()
+    codes = [cell for cell in done.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in codes] == list(range(1, len(codes) + 1))
+    (folder,) = tmp_path.glob("sfumato-*")
+    assert (folder / "run" / "model.safetensors").is_file()
