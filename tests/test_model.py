@@ -295,7 +295,7 @@ def test_the_weight_of_faint_noise_is_not_learned() -> None:
     """A weight that fell along with the noise would reward a schedule that adds none."""
     condition, target, _, _ = (part.double() for part in batch(1, 1, 16, 16))
     schedule = GlobalSchedule()
-    # The velocity of a network that gives 0 has an error of about 1 at every noise level, so only a weight could have a slope.
+    # The velocity of a network that gives 0 has an error of about 1 at every level, so only a weight could slope.
     model = CVDM(schedule, lambda images: torch.zeros_like(images[:, :1])).double()
     eps = torch.randn(target.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     t = torch.full((len(target),), 0.05, dtype=torch.float64)

@@ -466,7 +466,7 @@ CHAIN: Mapping[str, str] = {
     ANCESTRAL_CDDPM: "CDDPM as the paper sets it",
     "cddpm_paper": "sampler: 16 calls of the default solver",
     "cddpm_noise": "normalisation: over channels, not over the image",
-    "cddpm_velocity": "prediction: velocity, not noise",
+    "cddpm_velocity": "prediction and loss: velocity, with less weight where noise is faint",
     "cddpm_tuned": "ends of the schedule: tuned",
     "cvdm_simple": "learned schedule, one for all pixels",
     "cvdm": "rates of every pixel",

@@ -218,6 +218,7 @@ def trials(problem: str) -> list[Cell]:
 
 _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "default": (),
+    "velocity_loss": ("model.objective=velocity",),
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),

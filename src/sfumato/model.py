@@ -27,11 +27,11 @@ Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` is the paper's, ``velocity`` amplifies no error."""
 
 Objective = Literal["min_snr", "velocity", "noise", "elbo"]
-"""Whose square error training minimises. ``min_snr`` weights the velocity's by min(1, 5 / SNR): where the noise is faint, its
-error is mostly what nobody can know. ``elbo`` weights the noise's by -SNR'/SNR, the exact bound on [t_min, 1]."""
+"""Whose square error training minimises. ``min_snr`` weights the velocity's by min(1, 5 / SNR): where noise is faint,
+its error is mostly what nobody can know. ``elbo`` weights the noise's by -SNR'/SNR, the exact bound on [t_min, 1]."""
 
 _MOST_SNR = 5.0
-"""Above it ``min_snr`` gives less weight; the value of [Hang et al. 2023, arXiv 2303.09556], who weight likewise there."""
+"""Above it ``min_snr`` gives less weight; the value of Hang et al. 2023, arXiv 2303.09556, who weight so there."""
 
 Smoothness = Literal["gamma", "snr"]
 """Whose curvature the smoothness term holds down."""
@@ -196,7 +196,7 @@ class CVDM(nn.Module):
     def _weight(self, schedule: Schedule, t: Tensor) -> Tensor | None:
         """Of the square error at times t, shape of the rate; None for 1."""
         if self.objective == "min_snr":
-            # Without a gradient: a schedule could else make its loss small by letting all time pass where the weight is.
+            # Without a gradient: a schedule could else make its loss small by letting time pass where the weight is.
             return (_MOST_SNR / schedule.snr(t)).clamp(max=1).detach()
         if self.objective == "elbo":
             return -(1 - self.t_min) * schedule.log_snr(t, order=1)
