@@ -84,7 +84,7 @@ def test_objectives_are_weights_of_one_error() -> None:
     condition, target, _, eps = inputs
     schedule = build().schedule(condition)
     objectives: list[tuple[Objective, Tensor]] = [
-        *(("min_snr", T), ("velocity", T), ("noise", T)),
+        *(("min_snr", T), ("min_snr", T / 10), ("velocity", T), ("noise", T)),
         ("elbo", 0.1 + 0.9 * T),
     ]
     for objective, t in objectives:
@@ -94,9 +94,10 @@ def test_objectives_are_weights_of_one_error() -> None:
         error = velocity(target, eps, log_gamma) - prediction.velocity
         weight = torch.ones(()) if objective in ("min_snr", "velocity") else a.square()
         if objective == "min_snr":
-            weight = torch.where(schedule.snr(t) > 5, 5 * (1 - a.square()) / a.square(), weight)
+            weight = torch.where(schedule.snr(t) > 20, 20 * (1 - a.square()) / a.square(), weight)
         weight = -0.9 * weight * schedule.log_snr(t, 1) if objective == "elbo" else weight
-        loss = build(objective=objective, t_min=0.1).loss(*inputs)
+        given = T if objective == "elbo" else t
+        loss = build(objective=objective, t_min=0.1).loss(condition, target, given, eps)
         torch.testing.assert_close(loss.diffusion, (weight * error.square()).mean() / 2, rtol=1e-4, atol=1e-6)
 
 
@@ -299,8 +300,8 @@ def test_the_weight_of_faint_noise_is_not_learned() -> None:
     model = CVDM(schedule, lambda images: torch.zeros_like(images[:, :1])).double()
     eps = torch.randn(target.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     t = torch.full((len(target),), 0.05, dtype=torch.float64)
-    assert float(schedule(condition).snr(t).detach().min()) > 10
-    weight = 5 / schedule(condition).snr(t).detach()
+    assert float(schedule(condition).snr(t).detach().min()) > 20
+    weight = 20 / schedule(condition).snr(t).detach()
     raw = schedule.get_parameter("network.raw")
     model.loss(condition, target, t, eps).diffusion.backward()
     assert raw.grad is not None
