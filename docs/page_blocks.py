@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["KINDS", "Block", "blocks", "parts"]
+__all__ = ["KINDS", "Block", "blocks", "parts", "prose"]
 
 KINDS = ("python", "sh", "text", "yaml")
 """Words that may stand behind the fence: what is run, what is printed, and recipes."""
@@ -60,7 +60,7 @@ def parts(text: str) -> Iterator[str | Block]:
     done = 0
     for found in _FENCE.finditer(text):
         before = text[: found.start("kind")]
-        titles = re.findall(r"^## (.*)$", re.sub(r"^```.*?^```$", "", before, flags=re.M | re.S), re.MULTILINE)
+        titles = re.findall(r"^## (.*)$", prose(before), re.MULTILINE)
         marks = _MARK.findall(found["marks"])
         changes = (tuple(rest.split(" => ")) for word, rest in marks if word == "in tests")
         left_out = [rest for word, rest in marks if word == "not run"]
@@ -82,3 +82,8 @@ def parts(text: str) -> Iterator[str | Block]:
 def blocks(text: str) -> list[Block]:
     """The blocks alone."""
     return [part for part in parts(text) if isinstance(part, Block)]
+
+
+def prose(text: str) -> str:
+    """The page without its blocks; marks stay."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -30,7 +30,8 @@ def test_freed_memory_is_used_again_without_the_system() -> None:
         return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     kept = "from sfumato.allocation import keep_freed_memory; assert keep_freed_memory()"
-    assert faults(kept) < 0.1 * faults("")
+    # What convolutions fetch from the system by themselves differs between processors, 1% to 14% of all.
+    assert faults(kept) < 0.3 * faults("")
 
 
 def test_it_may_be_asked_twice() -> None:

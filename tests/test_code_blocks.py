@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer
 
-from page_blocks import KINDS, Block, blocks
+from page_blocks import KINDS, Block, blocks, prose
 from page_folders import PAGES
 from sfumato.cli import app
 from sfumato.cli.settings import recipe_of
@@ -97,7 +97,7 @@ def test_what_is_run_elsewhere_is_named_there(place: str, file: str) -> None:
 def test_indented_commands_are_fenced() -> None:
     """Only fences are run and marked."""
     for document in DOCUMENTS:
-        text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.M | re.S)
+        text = prose((ROOT / document).read_text(encoding="utf-8"))
         found = re.search(r"^    (?:\$ |python |sfumato |pip |import |from ).*", text, re.MULTILINE)
         assert not found, f"{document}: {found[0]!r} should stand in a fence" if found else ""
 
@@ -148,7 +148,7 @@ def test_commands_are_understood(document: str) -> None:
                 recipe = params.get("recipe")
                 is_there = recipe is not None and (ROOT / recipe).is_file()
                 recipe_of(ROOT / recipe if is_there else None, params.get("settings") or [])
-    text = re.sub(r"^```.*?^```$", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.M | re.S)
+    text = prose((ROOT / document).read_text(encoding="utf-8"))
     for said in re.findall(r"`sfumato ([a-z][^`]*)`", text):
         words = said.split()
         command, rest = command_of(words)
@@ -162,7 +162,7 @@ def test_scripts_exist_and_take_their_options() -> None:
     asked = set()
     for document in DOCUMENTS:
         text = (ROOT / document).read_text(encoding="utf-8")
-        inline = re.findall(r"`python ([^`]*?\.py[^`]*)`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S))
+        inline = re.findall(r"`python ([^`]*?\.py[^`]*)`", prose(text))
         found = [said.split() for said in inline]
         found += [
             words[1:]

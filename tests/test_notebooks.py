@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from make_notebooks import DOCS, TUTORIALS, notebook, path_of
-from page_blocks import Block, parts
+from page_blocks import blocks
+from test_site import configuration, pages_of
 
 RUN_AS_NOTEBOOKS = ("audit", "restore_a_terabyte")
 """Not followed as pages as well: their cells are the blocks of the page."""
@@ -16,18 +16,11 @@ WITHOUT = {"napari.md"}
 
 
 def test_every_tutorial_is_a_notebook_and_nothing_else() -> None:
-    (navigation,) = re.findall(
-        r"^  - Tutorials:.*?(?=^  - How it works)",
-        (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )
-    listed = {
-        page
-        for part in yaml.safe_load(navigation)
-        for pages in part.values()
-        for each in pages
-        for page in each.values()
-    }
+    navigation = configuration()["nav"]
+    assert isinstance(navigation, list)
+    (tutorials,) = (part["Tutorials"] for part in navigation if "Tutorials" in part)
+    listed = set(pages_of(tutorials))
+    assert listed
     assert listed - WITHOUT <= {f"{name}.md" for name in TUTORIALS} | {"w2s.md"}
     assert sorted(path_of(name) for name in TUTORIALS) == sorted((DOCS / "notebooks").iterdir())
 
@@ -41,7 +34,7 @@ def test_a_notebook_is_what_its_page_says(page: str) -> None:
     read = nbformat.reads(text, as_version=4)
     nbformat.validate(read)
     source = (DOCS / f"{page}.md").read_text(encoding="utf-8")
-    found = [part for part in parts(source) if isinstance(part, Block) and part.kind in ("python", "sh")]
+    found = [block for block in blocks(source) if block.kind in ("python", "sh")]
     run = [block for block in found if block.is_run and not block.needs]
     cells = [cell for cell in read.cells if cell.cell_type == "code"]
     assert [cell.source.removeprefix("%%bash -e\n") for cell in cells[1:]] == [block.code.strip() for block in run]

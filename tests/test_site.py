@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
+from page_blocks import blocks
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "src" / "sfumato"
@@ -45,10 +47,6 @@ def configuration() -> dict[str, object]:
     return found
 
 
-def blocks(text: str) -> list[str]:
-    return re.findall(r"```(?:python|sh)\n.*?```", text, re.DOTALL)
-
-
 def test_every_page_is_in_the_navigation_once() -> None:
     listed = list(pages_of(configuration()["nav"]))
     assert sorted(listed) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
@@ -56,10 +54,13 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 def test_five_minutes_are_those_of_the_readme() -> None:
     """The smoke test of the wheel follows the README; so it follows this page too."""
-    sections = re.split(r"^(?=## )", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    section = next(section for section in sections if section.startswith("## Five minutes"))
-    assert blocks(section)
-    assert blocks((DOCS / "five_minutes.md").read_text(encoding="utf-8")) == blocks(section)
+
+    def code(path: Path, section: str = "") -> list[tuple[str, str]]:
+        found = blocks(path.read_text(encoding="utf-8"))
+        return [(block.kind, block.code) for block in found if block.section.startswith(section)]
+
+    assert code(ROOT / "README.md", "Five minutes")
+    assert code(DOCS / "five_minutes.md") == code(ROOT / "README.md", "Five minutes")
 
 
 def test_the_reference_of_commands_is_up_to_date() -> None:

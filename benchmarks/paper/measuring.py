@@ -186,10 +186,15 @@ def _restored(
 def _draws(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Tensor:
     """(N, C, H, W) of float64 in the units of :func:`_in_units`; a regression gives one."""
     recipe = model.info.recipe
-    with torch.autocast("cpu", torch.bfloat16, enabled=recipe.train.precision == "bfloat16"):
+    with _precision(recipe):
         parts = list(_parts(model, condition, place, draw, num_samples))
     found = model.info.target.invert(torch.cat(parts), axis=1).double()
     return (found + 1) / 2 if recipe.data.normalize == "image" else found
+
+
+def _precision(recipe: Recipe) -> torch.autocast:
+    """A model is sampled, and timed, in the precision that it is trained in."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=recipe.train.precision == "bfloat16")
 
 
 def _parts(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Iterator[Tensor]:
@@ -409,7 +414,9 @@ def seconds_of(cell: Cell, places: Places) -> tuple[float, float]:
     for _ in range(4):
         started = time.process_time()
         optimizer.zero_grad()
-        model.loss(condition, target, t=torch.rand(len(eps), generator=generator), eps=eps).total.backward()
+        with _precision(recipe):
+            loss = model.loss(condition, target, t=torch.rand(len(eps), generator=generator), eps=eps).total
+        loss.backward()
         optimizer.step()
         steps.append(time.process_time() - started)
     image = torch.randn(1, channels[0], problem.crop, problem.crop, generator=generator)
@@ -419,6 +426,7 @@ def seconds_of(cell: Cell, places: Places) -> tuple[float, float]:
             model.center(image)
             calls.append(0.0)
         else:
-            sample(model, image, num_samples=BATCH, num_steps=2, seed=0)
+            with _precision(recipe):
+                sample(model, image, num_samples=BATCH, num_steps=2, seed=0)
             calls.append((time.process_time() - started) / BATCH / 2)
     return min(steps), min(calls)

@@ -31,8 +31,8 @@ Objective = Literal["min_snr", "velocity", "noise", "elbo"]
 its error is mostly what nobody can know. ``elbo`` weights the noise's by -SNR'/SNR, the exact bound on [t_min, 1]."""
 
 _MOST_SNR = 20.0
-"""Above it ``min_snr`` gives less weight, as Hang et al. 2023 (arXiv 2303.09556) do above 5. With 5 the deviation of
-narrow posteriors is learned half as well, as benchmarks/training_on_exact.py shows."""
+"""Above it ``min_snr`` gives less weight, as Hang et al. 2023 (arXiv 2303.09556) do above 5. At 5 narrow posteriors are
+learned too badly: the check of benchmarks/training_on_exact.py fails."""
 
 Smoothness = Literal["gamma", "snr"]
 """Whose curvature the smoothness term holds down."""
