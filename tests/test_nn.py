@@ -86,6 +86,13 @@ def test_norms_match_torch(ndim: int) -> None:
     torch.testing.assert_close(instance(features), reference)
 
 
+def test_channel_norm_of_bfloat16_is_that_of_float32_rounded() -> None:
+    features = 100 + images(2, 8, 5, 7).bfloat16()  # statistics of 8 bits would lose most of such features
+    normalised = ChannelNorm(8)(features)
+    assert normalised.dtype == torch.bfloat16
+    torch.testing.assert_close(normalised, ChannelNorm(8)(features.float()).bfloat16(), rtol=0, atol=0)
+
+
 def test_paper_sizes() -> None:
     """Five scales from base 64: 31 million parameters for the noise network; 2 to 150 million is the range to carry."""
     count = sum(parameter.numel() for parameter in UNet(3, 1).parameters())
