@@ -4,6 +4,7 @@
     python benchmarks/paper_small.py --run --tier 1 --work runs --jobs 2   # train and measure what is missing; resumes
     python benchmarks/paper_small.py --run qpi/cvdm/0 --work runs          # one cell
     python benchmarks/paper_small.py --report                              # tables and figures of docs/results.md
+    python benchmarks/paper_small.py --pictures --work runs                # restorations and schedules of models
     python benchmarks/paper_small.py --check                               # the page says what the figures say
 
 Images are found through the environment variable SFUMATO_DATA. Figures per test image are stored in
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/paper_small"), help="folder of the runs")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")
     parser.add_argument("--report", action="store_true", help="write the page's tables and figures")
+    parser.add_argument("--pictures", action="store_true", help="draw restorations and schedules of trained models")
     parser.add_argument("--check", action="store_true", help="exit non-zero if the page does not say what is stored")
     parser.add_argument("--time", action="store_true", help="time a few steps of each kind and store the costs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the stored figures")
@@ -54,6 +56,11 @@ def main() -> None:
         arguments.images,
         arguments.crop,
     )
+    if arguments.pictures:
+        from paper.pictures import draw_all
+
+        draw_all(places, arguments.page.parent / "figures")
+        return
     from paper import running
 
     if arguments.one:

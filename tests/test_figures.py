@@ -14,7 +14,7 @@ from pair_folders import make_pairs
 from sfumato.baselines import DFCAN
 from sfumato.cli import app
 from sfumato.diagram import draw_network, trace
-from sfumato.figures import draw_gamma, draw_schedule, otsu, zones
+from sfumato.figures import draw_comparison, draw_gamma, draw_schedule, otsu, zones
 from sfumato.nn import SR3UNet, UNet
 from sfumato.schedule import CosineSchedule, LearnedSchedule, Schedule
 from sfumato.train import train
@@ -51,6 +51,16 @@ def test_otsu_parts_two_clusters_and_maximises_the_variance_between_classes() ->
     step = np.ptp(image) / 256
     best = max(between(image.min() + step * place) for place in range(1, 256))
     assert between(found) == pytest.approx(best, rel=1e-3)
+
+
+def test_a_comparison_shows_every_method_with_its_error_on_one_scale() -> None:
+    generator = np.random.default_rng(0)
+    truth = generator.normal(size=(24, 20))
+    figure = draw_comparison(truth, {"poor": truth + 0.5, "good": truth - 0.125}, truth, unit="rad")
+    titles = {axes.get_title(): axes for axes in figure.axes if axes.images}
+    assert [*titles] == ["input", "poor", "good", "truth", "error, mean 0.5 rad", "error, mean 0.125 rad"]
+    scales = {titles[title].images[0].get_clim() for title in titles if "error" in title}
+    assert scales == {(0.0, 0.5)}
 
 
 def test_zones_are_where_variance_is_and_do_not_overlap() -> None:

@@ -24,7 +24,7 @@ from sfumato.calibration.ranks import central_interval
 from sfumato.calibration.scores import crps, spread_and_error
 from sfumato.data.scaling import image_range, scale_to
 from sfumato.figures import otsu
-from sfumato.methods import Microscope, classical_method
+from sfumato.methods import Method, Microscope, classical_method
 from sfumato.model_file import LoadedModel, load
 from sfumato.noise import NoiseField
 from sfumato.phase_methods import TwoShots, phase_method
@@ -39,7 +39,7 @@ from sfumato.sampling import sample
 from sfumato.schedule import Schedule
 from sfumato.uncertainty import integral_of_beta, rank_correlation
 
-__all__ = ["central", "measure", "score_draws", "score_estimate"]
+__all__ = ["central", "classical", "draws_of", "in_units", "measure", "score_draws", "score_estimate"]
 
 BATCH = 4
 """Draws that go through the network together; more of them are no faster on a CPU."""
@@ -132,24 +132,26 @@ def central(image: Array, side: int) -> Array:
     return image[:, corners[0] : corners[0] + side, corners[1] : corners[1] + side]
 
 
-def _classical(cell: Cell, problem: Problem, recipe: Recipe, image: TestImage, side: int) -> Values:
-    """Of a method that sees the whole image, which spares it false borders, and is measured on its middle."""
+def classical(method: str, recipe: Recipe) -> Method:
+    """A method that computes, by its name."""
     if recipe.problem == "phase":
         settings = parameters(PhaseSettings, recipe.forward)
         shots = TwoShots(settings.pixel_um, settings.wavelength_um, settings.defocus_um, settings.planes)
-        method = phase_method(cell.method, shots)
-    else:
-        scope = Simulated()
-        method = classical_method(
-            cell.method,
-            Microscope(
-                scope.pixel_um / 2, scope.numerical_aperture, scope.wavelength_um, offset=float(scope.camera.offset)
-            ),
-        )
+        return phase_method(method, shots)
+    scope = Simulated()
+    optics = Microscope(
+        scope.pixel_um / 2, scope.numerical_aperture, scope.wavelength_um, offset=float(scope.camera.offset)
+    )
+    return classical_method(method, optics)
+
+
+def _classical(cell: Cell, problem: Problem, recipe: Recipe, image: TestImage, side: int) -> Values:
+    """Of a method that sees the whole image, which spares it false borders, and is measured on its middle."""
+    method = classical(cell.method, recipe)
     started = time.process_time()
     estimate = method.run(image.condition, 0)
     seconds = time.process_time() - started
-    values = score_estimate(central(estimate, side), _in_units(central(image.truth, side), recipe), problem)
+    values = score_estimate(central(estimate, side), in_units(central(image.truth, side), recipe), problem)
     if problem.affine:
         del values["MAE raw"]  # in the camera's units, not in the model's
     if cell.method == "bicubic":
@@ -157,7 +159,7 @@ def _classical(cell: Cell, problem: Problem, recipe: Recipe, image: TestImage, s
     return {**values, "seconds": seconds}
 
 
-def _in_units(truth: Array, recipe: Recipe) -> Array:
+def in_units(truth: Array, recipe: Recipe) -> Array:
     """Truth as models give it, but from 0 to 1 where each image is scaled by itself."""
     if recipe.data.normalize != "image":
         return np.asarray(truth, np.float64)
@@ -169,10 +171,10 @@ def _restored(
 ) -> Values:
     """Of a model on the middle of an image."""
     recipe = model.info.recipe
-    measured, truth = central(image.condition, side), _in_units(central(image.truth, side), recipe)
+    measured, truth = central(image.condition, side), in_units(central(image.truth, side), recipe)
     condition, _ = normalised(measured, model, on_target_grid=True)
     started = time.process_time()
-    draws = _draws(model, condition, place, draw, num_samples)
+    draws = draws_of(model, condition, place, draw, num_samples)
     seconds = time.process_time() - started
     if len(draws) == 1:
         return {**score_estimate(draws[0].numpy(), truth, problem), "seconds": seconds}
@@ -183,8 +185,8 @@ def _restored(
     return {**scored, "seconds": seconds / num_samples}
 
 
-def _draws(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Tensor:
-    """(N, C, H, W) of float64 in the units of :func:`_in_units`; a regression gives one."""
+def draws_of(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Tensor:
+    """(N, C, H, W) of float64 in the units of :func:`in_units`; a regression gives one."""
     recipe = model.info.recipe
     with _precision(recipe):
         parts = list(_parts(model, condition, place, draw, num_samples))
@@ -348,7 +350,7 @@ def _in_pieces(model: LoadedModel, condition: Array, size: tuple[int, int], plac
         for left in range(0, condition.shape[2], size[1]):
             cut = np.s_[:, top : top + size[0], left : left + size[1]]
             part, _ = normalised(np.ascontiguousarray(condition[cut]), model, on_target_grid=True)
-            estimate[cut] = _draws(model, part, place, Draw(), num_samples).mean(0).numpy()
+            estimate[cut] = draws_of(model, part, place, Draw(), num_samples).mean(0).numpy()
     return estimate
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from paper.claims import CHAIN, CLAIMS, EXPECTED_COVERAGE, GOALS, HIGHER_IS_BETTER, STRUCTURES, Claim, Finding, verdict
 from paper.matrix import CELLS, PROBLEMS, TRIAL_SHARE, Cell, attempts, trials
+from paper.pictures import PICTURES
 from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, read_all
 from sfumato.significance import interval, paired_test, ranking
 
@@ -30,12 +31,13 @@ _UNITS = {"resolution": "nm", "resolution single": "nm", "PSNR": "dB", "seconds"
 _NONE = "not measured yet"
 
 
-def blocks(figures: Figures, results: Path) -> dict[str, str]:
-    """Every generated part of the page by name."""
+def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
+    """Every generated part of the page by name; pictures of models are those that stand in a folder."""
     found = {claim: [f for check in claim.checks for f in check(figures)] for claim in (*CLAIMS, *GOALS)}
     made = {"verdicts": _verdicts(found), "cells": _cells(results, figures), "gain": _gain(figures)}
     made |= {f"claim {claim.number}": _claim(claim, findings) for claim, findings in found.items()}
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
+    made |= {f"pictures {name}": _pictures(name, drawn) for name in ("qpi", "microscopy", "natural_x4")}
     made["tuning"] = _tuning(figures)
     made["attempts"] = _attempts(figures)
     made["solvers"] = _solvers(figures)
@@ -220,6 +222,16 @@ def _measured(cell: Cell, places: Places, figures: Figures) -> bool:
     return is_measured(cell, places, rows)
 
 
+def _pictures(problem: str, drawn: Path) -> str:
+    """Those of a problem, each under what it shows and which figure of the paper it stands for."""
+    parts = []
+    for picture in PICTURES:
+        file = f"results_{picture.name}.webp"
+        if picture.problem == problem and (drawn / file).exists():
+            parts.append(f"{picture.caption} (the paper's {picture.paper}):\n\n![{picture.caption}](figures/{file})")
+    return "\n\n".join(parts) or "Not drawn yet."
+
+
 def _has_figure(problem: str, figures: Figures) -> bool:
     metric = SHOWN[problem][0]
     test_set = next(iter(PROBLEMS[problem].sets))
@@ -277,7 +289,8 @@ def _filler(body: str) -> Callable[[re.Match[str]], str]:
 def write(page: Path, results: Path) -> None:
     """Renew the generated parts of the page, and its figures."""
     figures = read_all(results)
-    text, missing = _replaced(page.read_text(encoding="utf-8"), blocks(figures, results))
+    made = blocks(figures, results, page.parent / "figures")
+    text, missing = _replaced(page.read_text(encoding="utf-8"), made)
     if missing:
         raise SystemExit(f"{page} has no place for {', '.join(missing)}; add <!-- begin NAME --> and <!-- end NAME -->")
     page.write_text(text, encoding="utf-8")
@@ -292,7 +305,7 @@ def check(page: Path, results: Path) -> None:
     """Exit non-zero if the page does not say what the stored figures say."""
     figures = read_all(results)
     now = page.read_text(encoding="utf-8")
-    made = blocks(figures, results)
+    made = blocks(figures, results, page.parent / "figures")
     _, missing = _replaced(now, made)
     stale = [name for name, body in made.items() if name not in missing and _replaced(now, {name: body})[0] != now]
     drawn = [f"figures/results_{name}.svg" for name in PROBLEMS if _has_figure(name, figures)]

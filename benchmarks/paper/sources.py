@@ -19,12 +19,14 @@ from sfumato.recipe import Recipe
 if TYPE_CHECKING:
     from sfumato.data.frames import PairSource
 
-__all__ = ["TestImage", "recipe_for", "test_images"]
+__all__ = ["PICTURED", "TestImage", "recipe_for", "test_images"]
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "small"
 NOISE_SEED = 1000
 """Of the noise of test images: that of no training."""
 _VALIDATION_FIELD = "069"
+PICTURED = "natural_skimage"
+"""Photographs in the public domain, which the pages may show."""
 
 Array = NDArray[Any]
 
@@ -103,7 +105,7 @@ def test_images(problem: str, test_set: str, number: int, recipe: Recipe, places
 
     Args:
         problem: One of ``PROBLEMS``.
-        test_set: One of its sets, or ``validation``, images kept from training.
+        test_set: One of its sets; ``validation``, images kept from training; or ``PICTURED`` for photographs.
         number: How many.
         recipe: From :func:`recipe_for`.
         places: Where data are.
@@ -151,7 +153,7 @@ def _source(problem: str, test_set: str, recipe: Recipe, places: Places) -> "Pai
         return open_sources(recipe, splits=["validation"], cache_bytes=0)["validation"]
     if recipe.problem not in ("phase", "natural"):
         return open_held_out(recipe, "test")
-    name = "natural_coco" if problem == "qpi" else "natural_kodak"
+    name = PICTURED if test_set == PICTURED else "natural_coco" if problem == "qpi" else "natural_kodak"
     paths = find_photographs(places.data / name, validation_fraction=0)["train"]
     if problem == "qpi":
         settings = parameters(PhaseSettings, recipe.forward)

@@ -5,6 +5,7 @@ defining them. Nothing here touches matplotlib's global state: figures are retur
 """
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "draw_comparison",
     "draw_gamma",
     "draw_mean_and_std",
     "draw_samples",
@@ -133,6 +135,28 @@ def draw_mean_and_std(condition: Image, draws: Image, target: Image | None = Non
     if target is not None:
         _show(places[3], np.abs(mean - target), "error of the mean, same scale", (0, top), bar=True)
         _show(places[4], target, "truth", grey)
+    return figure
+
+
+def draw_comparison(condition: Image, estimates: Mapping[str, Image], target: Image, *, unit: str = "") -> "Figure":
+    """Input above the truth, then a column per method: its estimate above the error, all errors on one scale.
+
+    Args:
+        condition: Shape (H, W).
+        estimates: Each of shape (H, W), by the name of its method.
+        target: Shape (H, W).
+        unit: Of the target, for the mean absolute errors in the titles.
+    """
+    figure = new_figure(2.3 * (1 + len(estimates)), 5.2)
+    columns = figure.subplots(2, 1 + len(estimates)).T
+    grey = _limits(target)
+    errors = {name: np.abs(estimate - target) for name, estimate in estimates.items()}
+    top = float(np.quantile(np.stack([*errors.values()]), 0.995))
+    _show(columns[0][0], condition, "input")
+    _show(columns[0][1], target, "truth", grey)
+    for column, (name, error) in zip(columns[1:], errors.items(), strict=True):
+        _show(column[0], estimates[name], name, grey)
+        _show(column[1], error, f"error, mean {error.mean():.3g} {unit}".strip(), (0, top), bar=True)
     return figure
 
 

@@ -1,0 +1,265 @@
+"""Pictures of trained models, one for each figure of the paper: restorations, schedules, samples.
+
+Photographs in them are in the public domain, and specimens are our own simulator's; test images stay where they are.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from paper.matrix import CELLS, PROBLEMS, Cell, Draw
+from paper.measuring import Array, central, classical, draws_of, in_units
+from paper.running import state
+from paper.sources import PICTURED, TestImage, recipe_for, test_images
+from paper.stored import Places
+from sfumato import metrics
+from sfumato.figures import draw_comparison, draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
+from sfumato.model_file import LoadedModel, load
+from sfumato.restoration.array import normalised
+from sfumato.uncertainty import integral_of_beta
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["PICTURES", "Picture", "draw_all"]
+
+SAMPLES, DPI = 16, 80
+NAMES = {
+    "us_tie": "US-TIE",
+    "cddpm_paper": "CDDPM as in the paper",
+    "cddpm_tuned": "CDDPM, tuned",
+    "cvdm_simple": "CVDM-simple",
+    "cvdm": "CVDM",
+    "dfcan": "DFCAN",
+    "regression": "regression U-Net",
+    "bicubic": "bicubic",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture.
+
+    Attributes:
+        name: Of the file.
+        paper: The paper's figure that it stands for.
+        problem: One of ``PROBLEMS``.
+        image: Part of the image's name.
+        methods: Whose models of the first seed are shown.
+        kind: Which function of ``sfumato.figures`` draws it.
+        caption: For the page.
+    """
+
+    name: str
+    paper: str
+    problem: str
+    image: str
+    methods: Sequence[str]
+    kind: str
+    caption: str
+
+    def is_possible(self, places: Places) -> bool:
+        """Whether all its models are trained."""
+        return all(cell.kind == "classical" or state(cell, places) in ("trained", "measured") for cell in self.cells())
+
+    def cells(self) -> list[Cell]:
+        """Of its methods."""
+        return [
+            next(c for c in CELLS if (c.problem, c.method, c.seed) == (self.problem, method, 0) and c.kind in _KINDS)
+            for method in self.methods
+        ]
+
+
+_KINDS = ("model", "tuned", "classical")
+
+
+def _microscopy() -> Iterator[Picture]:
+    for structure in ("Microtubules", "F-actin", "ER"):
+        yield Picture(
+            f"microscopy_cddpm_{structure}",
+            "Figs. of App. I",
+            "microscopy",
+            structure,
+            ("cddpm_tuned", "cvdm"),
+            "comparison",
+            f"{structure}: the tuned CDDPM and CVDM, means of {SAMPLES} samples, with their errors",
+        )
+    for structure in ("CCPs", "ER", "Microtubules", "F-actin"):
+        yield Picture(
+            f"microscopy_dfcan_{structure}",
+            "Figs. of App. I",
+            "microscopy",
+            structure,
+            ("dfcan", "cvdm"),
+            "comparison",
+            f"{structure}: DFCAN and CVDM",
+        )
+    for structure in ("Microtubules", "ER"):
+        yield Picture(
+            f"microscopy_schedule_{structure}",
+            "Fig. 5a and App. J",
+            "microscopy",
+            structure,
+            ("cvdm",),
+            "schedule",
+            f"{structure}: beta and gamma over time, on structure and on background",
+        )
+        yield Picture(
+            f"microscopy_mean_std_{structure}",
+            "Fig. 5b",
+            "microscopy",
+            structure,
+            ("cvdm",),
+            "mean_and_std",
+            f"{structure}: mean and standard deviation of {SAMPLES} samples beside the error",
+        )
+    yield Picture(
+        "microscopy_samples",
+        "App. M",
+        "microscopy",
+        "Microtubules",
+        ("cvdm",),
+        "samples",
+        "Samples with their errors, their variance beside the integral of beta, and two zones where they differ most",
+    )
+
+
+def _qpi() -> Iterator[Picture]:
+    yield Picture(
+        "qpi_methods",
+        "Fig. 4a",
+        "qpi",
+        "coins",
+        ("us_tie", "cddpm_paper", "cvdm"),
+        "comparison",
+        "Phase from two defocused images: US-TIE, CDDPM as the paper sets it, and CVDM",
+    )
+    yield Picture(
+        "qpi_ablation",
+        "Fig. of App. K",
+        "qpi",
+        "chelsea",
+        ("cddpm_paper", "cvdm_simple", "cvdm"),
+        "comparison",
+        "The diffusion methods: CDDPM as the paper sets it, one learned schedule for all pixels, and one per pixel",
+    )
+    yield Picture(
+        "qpi_schedule",
+        "Fig. of App. J",
+        "qpi",
+        "coins",
+        ("cvdm",),
+        "schedule",
+        "Beta and gamma of a phase over time, on structure and on background",
+    )
+    yield Picture(
+        "qpi_mean_std",
+        "Fig. of App. J",
+        "qpi",
+        "coins",
+        ("cvdm",),
+        "mean_and_std",
+        f"Mean and standard deviation of {SAMPLES} samples of a phase beside the error",
+    )
+    yield Picture(
+        "qpi_gamma_no_smoothness",
+        "Fig. of App. K",
+        "qpi",
+        "coins",
+        ("cvdm_no_smoothness",),
+        "gamma",
+        "Gamma over time, learned without the smoothness term",
+    )
+
+
+PICTURES: Sequence[Picture] = (
+    *_qpi(),
+    *_microscopy(),
+    Picture(
+        "natural_samples",
+        "Figs. of App. K and M",
+        "natural_x4",
+        "astronaut",
+        ("cvdm",),
+        "samples",
+        "Super-resolution x4: samples with their errors, their variance beside the integral of beta",
+    ),
+)
+
+
+def draw_all(places: Places, folder: Path) -> None:
+    """Draw what can be drawn, and say what cannot."""
+    for picture in PICTURES:
+        if picture.is_possible(places):
+            path = folder / f"results_{picture.name}.webp"
+            _draw(picture, places).savefig(path, dpi=DPI, pil_kwargs={"quality": 85})
+            print(f"{path.name}: drawn, {path.stat().st_size / 1e3:.0f} kB", flush=True)
+        else:
+            print(f"{picture.name}: not all of {', '.join(picture.methods)} are trained", flush=True)
+
+
+def _draw(picture: Picture, places: Places) -> "Figure":
+    """By the function of its kind."""
+    cells = picture.cells()
+    last = cells[-1]
+    recipe = recipe_for(last, places)
+    image = _image(picture, places)
+    side = places.side(last)
+    truth = in_units(central(image.truth, side), recipe)
+    shown = central(image.condition, side)[0]
+    if picture.kind == "comparison":
+        estimates = {NAMES[cell.method]: _estimate(cell, image, truth, places) for cell in cells}
+        sought = truth - truth.mean() if PROBLEMS[picture.problem].remove_mean else truth
+        return draw_comparison(shown, estimates, sought[0], unit=PROBLEMS[picture.problem].unit)
+    model = load(places.work / last.run / "model.safetensors")
+    condition = _condition(image, model, side)
+    with torch.no_grad():
+        schedule = model.model.schedule(condition)
+    if picture.kind == "gamma":
+        return draw_gamma(schedule)
+    if picture.kind == "schedule":
+        return draw_schedule(schedule, truth[0], what="truth")
+    draws = draws_of(model, condition, 0, Draw(), SAMPLES).numpy()[:, 0]
+    sought = truth[0]
+    if PROBLEMS[picture.problem].remove_mean:
+        draws, sought = draws - draws.mean((1, 2), keepdims=True), sought - sought.mean()
+    if picture.kind == "samples":
+        return draw_samples(shown, draws, integral_of_beta(schedule)[0, 0].numpy(), sought)
+    return draw_mean_and_std(shown, draws, sought)
+
+
+def _image(picture: Picture, places: Places) -> TestImage:
+    """The named one; of simulated fields, one with much light."""
+    recipe = recipe_for(picture.cells()[-1], places)
+    is_photograph = recipe.problem in ("phase", "natural")
+    test_set = PICTURED if is_photograph else next(iter(PROBLEMS[picture.problem].sets))
+    images = test_images(picture.problem, test_set, 99, recipe, places)
+    named = [image for image in images if picture.image in image.name]
+    bright = [image for image in named if "level_08" in image.name]
+    if not named:
+        raise SystemExit(f"no image of {test_set} is called {picture.image}; there are {[i.name for i in images]}")
+    return (bright or named)[0]
+
+
+def _condition(image: TestImage, model: LoadedModel, side: int) -> torch.Tensor:
+    return normalised(central(image.condition, side), model, on_target_grid=True)[0]
+
+
+def _estimate(cell: Cell, image: TestImage, truth: Array, places: Places) -> Array:
+    """(H, W), as its metrics see it: without what no method can know."""
+    side = places.side(cell)
+    if cell.kind == "classical":
+        estimate = central(classical(cell.method, recipe_for(cell, places)).run(image.condition, 0), side)
+    else:
+        model = load(places.work / cell.run / "model.safetensors")
+        estimate = draws_of(model, _condition(image, model, side), 0, Draw(), SAMPLES).mean(0).numpy()
+    if PROBLEMS[cell.problem].remove_mean:
+        estimate = estimate - estimate.mean()
+    if PROBLEMS[cell.problem].affine:
+        made, sought = (torch.from_numpy(np.array(pixels, np.float64))[None] for pixels in (estimate, truth))
+        estimate = metrics.affine_fit(made, sought)[0].numpy()
+    return np.asarray(estimate[0])
