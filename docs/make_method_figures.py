@@ -2,7 +2,7 @@
 
     python docs/make_method_figures.py
 
-No trained model is needed. The rate map is made by hand, after what the paper reports of microscopy. The denoiser is
+No trained model is needed. The networks are drawn from themselves. The rate map is made by hand, after what the paper reports of microscopy. The denoiser is
 exact: it knows that every pixel of the target is normal given the measurement, with its own mean and deviation.
 """
 
@@ -15,8 +15,10 @@ from PIL import Image
 from torch import Tensor
 
 from sfumato import LearnedSchedule, sample
+from sfumato.diagram import draw_network
 from sfumato.diffusion import amplitudes, diffuse, velocity
 from sfumato.model import Prediction
+from sfumato.nn import UNet
 from sfumato.noise import NoiseField
 from sfumato.plotting import new_figure
 from sfumato.posterior import Posterior
@@ -181,8 +183,17 @@ def draw_reverse(model: Exact, target: Tensor, condition: Tensor) -> Any:
     return figure
 
 
+def draw_networks() -> None:
+    """The two networks at the paper's sizes, from the networks themselves."""
+    for name, base, channels in (("rate", 32, 1), ("noise", 64, 3)):
+        network = UNet(channels, 1, base=base)
+        path = FIGURES / f"method_{name}_network.svg"
+        draw_network(network, channels, title=f"{name} network").savefig(path, metadata={"Date": None})
+
+
 def main() -> None:
-    """Draw all three."""
+    """Draw all."""
+    draw_networks()
     model, target, condition = problem()
     for name, draw in (("schedule", draw_schedule), ("forward", draw_forward), ("reverse", draw_reverse)):
         path = FIGURES / f"method_{name}.png"
