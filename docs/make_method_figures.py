@@ -2,8 +2,9 @@
 
     python docs/make_method_figures.py
 
-No trained model is needed. The networks are drawn from themselves. The rate map is made by hand, after what the paper reports of microscopy. The denoiser is
-exact: it knows that every pixel of the target is normal given the measurement, with its own mean and deviation.
+No trained model is needed. The networks are drawn from themselves. The rate map is made by hand, after what the paper
+reports of microscopy. The denoiser is exact: it knows that every pixel of the target is normal given the measurement,
+with its own mean and deviation.
 """
 
 from dataclasses import dataclass
