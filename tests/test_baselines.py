@@ -183,6 +183,11 @@ def test_schedule_ends_reach_the_model() -> None:
     cosine = ModelRecipe.model_validate({**small, "schedule": "cosine", "gamma_end": 0.01})
     bound = build_model(cosine, 1, 1).schedule(torch.zeros(1, 1, 4, 4))
     assert bound.gamma(torch.ones(())).item() == pytest.approx(0.01)
+    for schedule in ("learned", "global"):
+        rates = ModelRecipe.model_validate({**small, "rate_base": 4, "schedule": schedule, "rate_ends": [8, 40]})
+        bound = build_model(rates, 1, 1).schedule(torch.zeros(1, 1, 4, 4))
+        assert bound.rate.detach().flatten()[0].item() == pytest.approx(12)
+        assert bound.reference_rate == 8
 
 
 @pytest.mark.parametrize(
@@ -197,7 +202,15 @@ def test_recipes_that_contradict_themselves(values: dict[str, object], words: st
         build_model(ModelRecipe.model_validate({"base": 4, "rate_base": 4, "num_scales": 2, **values}), 1, 1)
 
 
-@pytest.mark.parametrize("text", ["{beta_ends: [0.1, 0.2]}", "{schedule: linear_qpi, gamma_end: 0.1}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{beta_ends: [0.1, 0.2]}",
+        "{schedule: linear_qpi, gamma_end: 0.1}",
+        "{schedule: paper, rate_ends: [6, 30]}",
+        "{rate_ends: [30, 6]}",
+    ],
+)
 def test_ends_belong_to_their_schedule(text: str) -> None:
-    with pytest.raises(RecipeError, match="leave it out"):
+    with pytest.raises(RecipeError, match="leave it out|smaller rate first"):
         parse(f"model: {text}")

@@ -222,6 +222,8 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),
+    "rates_8_to_40": ("model.rate_ends=[8, 40]",),
+    "rates_14_to_70": ("model.rate_ends=[14, 70]",),
     "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
     "smoothness_1e-5": ("model.smoothness_weight=1.0e-5",),
 }

@@ -150,11 +150,14 @@ def _unet(model: "ModelRecipe", in_channels: int, out_channels: int, base: int) 
 
 
 def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module:
-    if model.schedule in ("learned", "paper"):
-        kind = LearnedSchedule if model.schedule == "learned" else PaperSchedule
-        return kind(_unet(model, condition_channels, target_channels, model.rate_base))
+    if model.schedule == "paper":
+        return PaperSchedule(_unet(model, condition_channels, target_channels, model.rate_base))
+    low, high = model.rate_ends or LearnedSchedule.RATES
+    rates: dict[str, Any] = {"rate_min": low, "rate_max": high, "rate_init": low + (high - low) / 8}
+    if model.schedule == "learned":
+        return LearnedSchedule(_unet(model, condition_channels, target_channels, model.rate_base), **rates)
     if model.schedule == "global":
-        return GlobalSchedule()
+        return GlobalSchedule(**rates)
     if model.schedule == "cosine":
         return CosineSchedule() if model.gamma_end is None else CosineSchedule(model.gamma_end)
     beta_start, beta_end, num_steps = LinearSchedule.SETTINGS[model.schedule.removeprefix("linear_")]
