@@ -73,17 +73,18 @@ LAYERS: dict[str, int] = {
     "export": 3,
     "clinical": 3,
     "doctor": 3,
+    "demo": 3,
     # 4, shells
     "cli": 4,
     "napari_plugin": 4,
     "__main__": 4,
 }
-READERS = {"torch", "numpy", "numcodecs", "zarr", "yaozarrs", "tifffile", "mrcfile", "PIL"}
+READERS = {"torch", "numpy", "numcodecs", "zarr", "tifffile", "PIL"}
 ALLOWED = {
     0: {"torch", "numpy"},
     1: {"torch", "numpy"},
     2: READERS,
-    3: {"torch", "numpy", "PIL", "safetensors", "pydantic", "yaml", "rich"},
+    3: {"torch", "numpy", "PIL", "pydantic", "yaml", "rich"},
     4: {"torch", "numpy", "typer", "rich", "yaml"},
 }
 """Libraries outside the standard one that the modules of a layer may import at their top."""

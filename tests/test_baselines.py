@@ -212,5 +212,5 @@ def test_recipes_that_contradict_themselves(values: dict[str, object], words: st
     ],
 )
 def test_ends_belong_to_their_schedule(text: str) -> None:
-    with pytest.raises(RecipeError, match="leave it out|smaller rate first"):
+    with pytest.raises(RecipeError, match=r"leave it out|smaller rate first"):
         parse(f"model: {text}")

@@ -25,7 +25,7 @@ from qtpy.QtCore import Qt, QTimer  # noqa: E402
 from qtpy.QtWidgets import QApplication  # noqa: E402
 
 from sfumato.napari_plugin.layers import Source  # noqa: E402
-from sfumato.napari_plugin.trial_model import write_trial_model  # noqa: E402
+from trial_model import write_trial_model  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries that are not ours
 
@@ -349,6 +349,17 @@ def test_a_viewer_may_be_closed_while_it_works(model_file: Path) -> None:
     time.sleep(0.2)
     process()
     assert not notification_manager.records
+
+
+@needs_display
+def test_the_model_that_comes_with_the_package_is_offered(viewer: Any) -> None:
+    _, widget = viewer.window.add_plugin_dock_widget("sfumato", "Restore")
+    choices = widget.model._list
+    place = choices.findText("microscopy (comes with sfumato)")
+    assert place > 0
+    choices.activated.emit(place)
+    wait(lambda: widget.model.info is not None)
+    assert "90% of pixels inside" in widget.model.card_text
 
 
 @needs_display

@@ -15,7 +15,7 @@ from sfumato.problems.registry import PROBLEMS
 from sfumato.recipe import Recipe, load
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-FULL = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name != "small")
+FULL = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name not in ("small", "zoo"))
 SMALL = sorted((RECIPES / "small").glob("*.yaml"))
 BIOSR = RECIPES / "microscopy" / "biosr.yaml"
 

@@ -222,6 +222,7 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),
+    "rates_6_to_30": ("model.rate_ends=[6, 30]",),
     "rates_8_to_40": ("model.rate_ends=[8, 40]",),
     "rates_14_to_70": ("model.rate_ends=[14, 70]",),
     "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
@@ -229,13 +230,17 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_ATTEMPTED: Mapping[str, tuple[str, ...]] = {
+    "qpi": tuple(_ATTEMPTS),
+    "microscopy": ("default", "velocity_loss", "rates_6_to_30", "rates_14_to_70"),
+}
+
+
 def attempts(problem: str) -> list[Cell]:
-    """Short trainings, as those of the tuning, that show what a choice of ours is worth; only phases have them."""
-    if problem != "qpi":
-        return []
+    """Short trainings, as those of the tuning, that show what a choice of ours is worth."""
     return [
-        Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=settings, sets=("validation",))
-        for name, settings in _ATTEMPTS.items()
+        Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=_ATTEMPTS[name], sets=("validation",))
+        for name in _ATTEMPTED.get(problem, ())
     ]
 
 
@@ -296,6 +301,7 @@ CELLS: Sequence[Cell] = (
     *(dataclasses.replace(cell, tier=2) for cell in _second_tier()),
     Cell("microscopy", "cvdm", kind="solvers", tier=2, draws=SOLVERS),
     *attempts("qpi"),
+    *attempts("microscopy"),
 )
 """In order of priority."""
 

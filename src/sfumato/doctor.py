@@ -55,7 +55,7 @@ class Report(NamedTuple):
 
 def examine() -> Report:
     """Look at this installation and time a training step."""
-    names = ("torch", "numpy", "zarr", "tifffile", "safetensors", "pydantic")
+    names = ("torch", "numpy", "zarr", "tifffile", "pydantic")
     versions = {_OWN: importlib.metadata.version(_OWN), "python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in names}
     devices = ["cpu"]

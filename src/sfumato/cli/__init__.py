@@ -10,6 +10,7 @@ from sfumato.cli.app import app
 from sfumato.cli.audit import audit
 from sfumato.cli.calibrate import calibrate
 from sfumato.cli.clinical import clinical
+from sfumato.cli.demo import demo
 from sfumato.cli.doctor import doctor
 from sfumato.cli.evaluate import evaluate
 from sfumato.cli.export import export
@@ -23,7 +24,7 @@ from sfumato.cli.train import train
 __all__ = ["app", "main"]
 
 # In the order of --help.
-_COMMANDS = (train, restore, calibrate, evaluate, audit, inspect, export, pack, sweep, clinical, doctor)
+_COMMANDS = (demo, train, restore, calibrate, evaluate, audit, inspect, export, pack, sweep, clinical, doctor)
 for _command in _COMMANDS:
     app.command()(_command)
 app.add_typer(simulations, name="simulate")

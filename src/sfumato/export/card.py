@@ -1,6 +1,7 @@
 """The card of a model: what it restores, from which data, how well, how sure, and where it must not be trusted.
 
-Everything in it is read from the model file; what the file does not know, the card says it does not know.
+Everything in it is read from the model file; what the file does not know, the card says it does not know. Of the
+provenance, `images` says where training images come from and `limits` what the model cannot do; all else are scores.
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ CITATION = (
     "Conditional Variational Diffusion Models. ICLR 2024, arXiv:2312.02246"
 )
 
+_IMAGES, _LIMITS = "images", "limits"
 _PROBLEMS = {
     "pairs": "images like the training targets from images like the training inputs",
     "biosr": "structured-illumination resolution from widefield images of fluorescent specimens (BioSR)",
@@ -103,12 +105,14 @@ def _data(model: LoadedModel) -> str:
         lines.append("- Forward model: " + ", ".join(f"{key} = {value}" for key, value in recipe.forward.items()) + ".")
     steps, batch = recipe.train.steps, recipe.train.batch_size
     lines.append(f"- Planned training: {steps:,} steps of {batch} patches of {recipe.data.patch} pixels a side.")
-    lines.append("- The model file does not name the images; its owner can add where they come from here.")
+    unknown = "The model file does not name the images; its owner can add where they come from here."
+    lines.append(f"- {model.info.provenance.get(_IMAGES) or unknown}")
     return "\n".join(lines)
 
 
 def _metrics(model: LoadedModel) -> str:
-    known = {key: value for key, value in model.info.provenance.items() if isinstance(value, int | float | str)}
+    words = {key: value for key, value in model.info.provenance.items() if key not in (_IMAGES, _LIMITS)}
+    known = {key: value for key, value in words.items() if isinstance(value, int | float | str)}
     if not known:
         return "The model file holds no scores. Run `sfumato evaluate` on images with known truth before trusting it."
     lines = [f"- {key}: {f'{value:.6g}' if isinstance(value, float) else value}" for key, value in known.items()]
@@ -143,6 +147,8 @@ def _limits(model: LoadedModel) -> str:
         "answers; neither samples nor calibration can tell.",
         "- Not for diagnosis, nor for any decision about a person.",
     ]
+    if own := model.info.provenance.get(_LIMITS):
+        lines.insert(0, f"- {own}")
     if model.info.recipe.data.normalize == "image":
         lines.append("- Intensities are relative: each image is scaled by itself, so two outputs do not compare.")
     return "\n".join(lines)

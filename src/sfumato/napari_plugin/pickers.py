@@ -8,6 +8,7 @@ from napari.layers import Image
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QComboBox, QFileDialog, QFormLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
+from sfumato.demo.bundled import bundled_models
 from sfumato.napari_plugin.background import Background
 from sfumato.napari_plugin.layers import channel_choices
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["LayerPicker", "ModelPicker", "narrow"]
 
 _NONE = "choose a model file"
-_TRIAL = "write a tiny untrained model…"
 
 
 def narrow(box: QComboBox) -> QComboBox:
@@ -33,7 +33,7 @@ class ModelPicker(QWidget):
     """A model file; its head is read in a thread and shown as a card.
 
     Args:
-        is_small: Whether the card is shown as a tooltip only, and no model is offered to try.
+        is_small: Whether the card is shown as a tooltip only.
     """
 
     changed = Signal()
@@ -44,10 +44,9 @@ class ModelPicker(QWidget):
         self.path: Path | None = None
         self.info: ModelInfo | None = None
         self._reading: Background | None = None
-        self._trial: QPushButton | None = None
         self._list = narrow(QComboBox())
         self._list.addItem(_NONE, None)
-        for path in _bundled():
+        for path in bundled_models():
             self._list.addItem(f"{path.stem} (comes with sfumato)", path)
         self._list.activated.connect(self._activated)
         button = QPushButton("Open…")
@@ -67,11 +66,6 @@ class ModelPicker(QWidget):
             self._card.hide()
             return
         column.addWidget(self._card)
-        if not _bundled():
-            self._trial = QPushButton(_TRIAL)
-            self._trial.setToolTip("To try the buttons: it has learned nothing, and restores nothing")
-            self._trial.clicked.connect(self._ask_trial)
-            column.addWidget(self._trial)
 
     @property
     def card_text(self) -> str:
@@ -80,19 +74,13 @@ class ModelPicker(QWidget):
 
     def open(self, path: str | Path) -> None:
         """Read the head of a model file and show its card; an error is shown as napari shows errors."""
-        self._read(Path(path), writes=False)
+        path = Path(path)
 
-    def write_trial(self, path: str | Path) -> None:
-        """Write the tiny model there and open it."""
-        self._read(Path(path), writes=True)
-
-    def _read(self, path: Path, *, writes: bool) -> None:
         def work(_: Background) -> Any:
             from sfumato.model_file import inspect_model
             from sfumato.napari_plugin.card import card
-            from sfumato.napari_plugin.trial_model import write_trial_model
 
-            info = inspect_model(write_trial_model(path) if writes else path)
+            info = inspect_model(path)
             return info, card(info)
 
         if self._reading is not None:
@@ -104,8 +92,6 @@ class ModelPicker(QWidget):
 
     def _show(self, path: Path, info: "ModelInfo", lines: dict[str, str]) -> None:
         self.path, self.info = path, info
-        if self._trial is not None:
-            self._trial.hide()  # who has a model needs none to try
         rows = "".join(  # a file may say anything of itself, so it is escaped
             f"<tr><td style='padding-right:8px'><b>{title}</b></td><td>{html.escape(text)}</td></tr>"
             for title, text in lines.items()
@@ -135,11 +121,6 @@ class ModelPicker(QWidget):
         path, _ = QFileDialog.getOpenFileName(self, "Open a model", "", "Models (*.safetensors);;All files (*)")
         if path:
             self.open(path)
-
-    def _ask_trial(self) -> None:
-        path, _ = QFileDialog.getSaveFileName(self, "Write a tiny model", "trial.safetensors", "Models (*.safetensors)")
-        if path:
-            self.write_trial(path)
 
 
 class LayerPicker(QWidget):
@@ -211,8 +192,3 @@ class LayerPicker(QWidget):
 def _is_ours(layer: Image) -> bool:
     """Whether a layer is a result, which nobody restores again."""
     return "sfumato" in layer.metadata
-
-
-def _bundled() -> list[Path]:
-    """Model files that come with the package; there may be none."""
-    return sorted((Path(__file__).parents[1] / "demo").glob("*.safetensors"))

@@ -1,4 +1,4 @@
-"""A tiny model that has learned nothing, to try the plugin with where none comes with the package."""
+"""A tiny model that has learned nothing and restores in no time: what the plugin is tried with."""
 
 from pathlib import Path
 

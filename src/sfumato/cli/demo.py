@@ -1,0 +1,22 @@
+"""`sfumato demo`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sfumato.cli.app import plain_errors
+
+__all__ = ["demo"]
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to make.")] = Path("sfumato-demo"),
+) -> None:
+    """Restore simulated specimens with the model that comes with sfumato: files, a picture, and how good it is."""
+    with plain_errors():
+        from sfumato.demo.run import run_demo
+
+        done = run_demo(out, progress=lambda doing: typer.echo(doing, err=True))
+        for line in done.lines():
+            typer.echo(line)
