@@ -222,7 +222,6 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),
-    "rates_6_to_30": ("model.rate_ends=[6, 30]",),
     "rates_8_to_40": ("model.rate_ends=[8, 40]",),
     "rates_14_to_70": ("model.rate_ends=[14, 70]",),
     "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
@@ -232,7 +231,7 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 
 _ATTEMPTED: Mapping[str, tuple[str, ...]] = {
     "qpi": tuple(_ATTEMPTS),
-    "microscopy": ("default", "velocity_loss", "rates_6_to_30", "rates_14_to_70"),
+    "microscopy": ("default", "velocity_loss", "rates_8_to_40"),
 }
 
 
