@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -19,6 +20,8 @@ from safetensors.torch import load_file
 from pair_folders import TINY, make_pairs
 from sfumato.data.batches import Batch
 from sfumato.errors import RunError, SfumatoError
+from sfumato.model_file import load
+from sfumato.preparation import prepare
 from sfumato.recipe import Recipe, parse
 from sfumato.runfolder import RunFolder
 from sfumato.train import Trainer, learning_rate, train
@@ -255,3 +258,41 @@ def test_subnormal_numbers_are_flushed_while_training_only(
     train(recipe(folders, train_steps=2), tmp_path / "run", quiet=True)
     assert seen == [0.0, 0.0]
     assert float(torch.tensor(1e-40) * 1) > 0
+
+
+def test_what_is_diffused_is_brought_to_unit_size(tmp_path: Path) -> None:
+    """The recipe of a run holds the root mean square of its residuals, here against whole images in plain numbers."""
+    folders = make_pairs(tmp_path, number=8)
+    asked = recipe(folders, model_residual=True, train_steps=2)
+    assert asked.model.scale is None
+    train(asked, tmp_path / "run")
+    held = RunFolder(tmp_path / "run").recipe()
+    assert held is not None
+    data = prepare(held)
+    squares = []
+    for sample in range(len(data.train)):
+        condition, target = data.train.read(sample, [0, 0], data.train.spatial(sample))
+        sides = (torch.from_numpy(np.asarray(side, np.float32)) for side in (condition, target))
+        low, high = (kind.apply(side, axis=0) for kind, side in zip((data.condition, data.target), sides, strict=True))
+        squares.append(float((high - low).square().mean()))
+    assert held.model.scale == pytest.approx(float(np.mean(squares)) ** 0.5, rel=0.1)
+    model = load(tmp_path / "run" / "model.safetensors")
+    assert model.model.scale == held.model.scale
+    # The same request goes on with the run, another scale does not, and a new run from its weights keeps their scale.
+    train(asked, tmp_path / "run")
+    with pytest.raises(RunError, match="another recipe"):
+        train(recipe(folders, model_residual=True, train_steps=2, model_scale=0.5), tmp_path / "run")
+    given = recipe(folders, model_residual=True, train_steps=2, model_scale=0.123)
+    train(given, tmp_path / "given")
+    train(asked, tmp_path / "tuned", start_from=tmp_path / "given" / "model.safetensors")
+    tuned = RunFolder(tmp_path / "tuned").recipe()
+    assert tuned is not None
+    assert tuned.model.scale == 0.123
+
+
+def test_with_nothing_to_diffuse_the_scale_is_1(tmp_path: Path) -> None:
+    inputs, _ = make_pairs(tmp_path, number=4)
+    train(recipe((inputs, inputs), model_residual=True, train_steps=1), tmp_path / "run")
+    held = RunFolder(tmp_path / "run").recipe()
+    assert held is not None
+    assert held.model.scale == 1.0

@@ -51,6 +51,7 @@ class Problem:
         affine: Whether estimates are fitted to the truth's scale, for intensities that are not absolute.
         pixel_um: Of the targets, where resolution is measured.
         groups: Whether the first part of an image's name is a structure, which gets a table of its own.
+        settings: Of all its cells.
     """
 
     title: str
@@ -63,7 +64,11 @@ class Problem:
     affine: bool = False
     pixel_um: float | None = None
     groups: bool = False
+    settings: tuple[str, ...] = ()
 
+
+UNSCALED = ("model.scale=1.0",)
+"""The stored cells of these problems were trained before training brought what is diffused to unit size."""
 
 PROBLEMS: Mapping[str, Problem] = {
     "qpi": Problem(
@@ -73,6 +78,7 @@ PROBLEMS: Mapping[str, Problem] = {
         {"noise-free": 12, "noisy": 6},
         unit="rad",
         remove_mean=True,
+        settings=UNSCALED,
     ),
     "microscopy": Problem(
         "Widefield to SIM, simulated",
@@ -82,6 +88,7 @@ PROBLEMS: Mapping[str, Problem] = {
         affine=True,
         pixel_um=0.0313,
         groups=True,
+        settings=UNSCALED,
     ),
     "w2s": Problem("One exposure to the mean of 400 (W2S)", "w2s", "fluor_denoise_w2s", {"test": 12}, affine=True),
     "natural_x4": Problem(

@@ -53,7 +53,13 @@ def recipe_for(cell: Cell, places: Places) -> Recipe:
         SystemExit: If the trials that choose its end points are not all measured.
     """
     problem = PROBLEMS[cell.problem]
-    settings = [*COMMON, *cell.settings, f"train.seed={cell.seed}", f"name={cell.problem}_{cell.method}"]
+    settings = [
+        *COMMON,
+        *problem.settings,
+        *cell.settings,
+        f"train.seed={cell.seed}",
+        f"name={cell.problem}_{cell.method}",
+    ]
     if cell.kind == "tuned":
         settings += chosen_settings(cell.problem, places)
     base = recipe_of(RECIPES / f"{problem.recipe}.yaml", [*settings, *places.settings])

@@ -90,7 +90,7 @@ def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: in
         objective=model.objective,
         mean_network=_network(model, condition_channels, target_channels) if model.mean_network else None,
         residual=model.residual,
-        scale=model.scale,
+        scale=model.scale or 1.0,
         smoothness_weight=model.smoothness_weight,
     )
 

@@ -100,8 +100,8 @@ class ModelRecipe(_Section):
     """Diffuse the difference between target and input."""
     mean_network: bool = False
     """Zero-mean diffusion: train a mean along and diffuse what it leaves."""
-    scale: float = Field(default=1.0, gt=0)
-    """Divides what is diffused."""
+    scale: float | None = Field(default=None, gt=0)
+    """Divides what is diffused; if not given its root mean square, which training measures and writes down."""
     smoothness_weight: float = Field(default=1e-3, ge=0)
     """The paper's alpha; without it the schedule collapses."""
 

@@ -36,6 +36,8 @@ from sfumato.validation import Validation
 __all__ = ["Trainer", "learning_rate", "train"]
 
 _TIMED_STEPS = 5
+_SCALE_PATCHES, _LEAST_SCALE = 256, 1e-4
+"""Of which the scale of what is diffused is measured; a set in which nothing is left to diffuse keeps 1."""
 
 
 def train(
@@ -68,6 +70,8 @@ def train(
     with contextlib.closing(ranks), without_subnormals():
         recipe = _same_run(folder, recipe, minutes)
         data = prepare(recipe, folder if folder.recipe_file.exists() else None)
+        if recipe.model.scale is None and recipe.model.method == "cvdm":
+            recipe = _with_scale(recipe, _scale(recipe, data, start_from))
         if minutes is not None and not folder.recipe_file.exists():
             recipe = _with_steps(recipe, Trainer(recipe, folder, data, ranks).steps_in(minutes * 60))
         if ranks.is_first and not folder.recipe_file.exists():
@@ -116,14 +120,7 @@ class Trainer:
         self.optimizer = kind(self.model.parameters(), lr=settings.learning_rate, weight_decay=decay)
         self.step, self.best = 0, None
         self.positions = ranks.share(settings.batch_size)
-        self.batches = PatchBatches(
-            data.train,
-            Order(settings.seed, len(data.train), settings.batch_size),
-            patch=recipe.data.patch,
-            augment=recipe.data.augment,
-            condition=data.condition,
-            target=data.target,
-        )
+        self.batches = _batches(recipe, data)
         has_validation = data.validation is not None and ranks.is_first
         self.validation = (
             Validation(data.validation, data.condition, data.target, recipe.data.patch)
@@ -322,6 +319,42 @@ class _StopSignals:
         self.requested = True
 
 
+def _batches(recipe: Recipe, data: Prepared) -> PatchBatches:
+    """The batches of a run, all alike on every rank."""
+    return PatchBatches(
+        data.train,
+        Order(recipe.train.seed, len(data.train), recipe.train.batch_size),
+        patch=recipe.data.patch,
+        augment=recipe.data.augment,
+        condition=data.condition,
+        target=data.target,
+    )
+
+
+def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> float:
+    """That of the model to start from, or the root mean square of what is diffused, over the first patches of training.
+
+    A noise variance of 1 then means as much for residuals, which are small, as for whole images. What a mean network
+    leaves is not known before it is trained: with one, the target's own standard deviation is an upper bound.
+    """
+    if start_from is not None:
+        return load(start_from).info.recipe.model.scale or 1.0
+    batches, size = _batches(recipe, data), recipe.train.batch_size
+    squares = []
+    for step in range(-(-_SCALE_PATCHES // size)):
+        batch = batches(step, range(size))
+        diffused = batch.target - batch.condition if recipe.model.residual else batch.target
+        if recipe.model.mean_network:
+            diffused = diffused - diffused.mean()
+        squares.append(float(diffused.double().square().mean()))
+    found = math.sqrt(math.fsum(squares) / len(squares))
+    return float(f"{found:.3g}") if found > _LEAST_SCALE else 1.0
+
+
+def _with_scale(recipe: Recipe, scale: float | None) -> Recipe:
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"scale": scale})})
+
+
 def _with_steps(recipe: Recipe, steps: int) -> Recipe:
     return recipe.model_copy(update={"train": recipe.train.model_copy(update={"steps": steps})})
 
@@ -331,7 +364,10 @@ def _same_run(folder: RunFolder, recipe: Recipe, minutes: float | None) -> Recip
     held = folder.recipe()
     if held is None:
         return recipe
-    if held != (_with_steps(recipe, held.train.steps) if minutes is not None else recipe):
+    asked = _with_steps(recipe, held.train.steps) if minutes is not None else recipe
+    if asked.model.scale is None:
+        asked = _with_scale(asked, held.model.scale)
+    if held != asked:
         raise RunError(
             f"{folder.path} holds a run of another recipe (its recipe.yaml differs from what was asked for); "
             "choose another --out, or give that recipe to go on with it"
