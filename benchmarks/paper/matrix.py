@@ -229,6 +229,10 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),
+    "scale_0.126_rates_8_to_40": ("model.scale=0.126", "model.rate_ends=[8, 40]"),
+    "scale_0.126_cosine": ("model.scale=0.126", COSINE),
+    "scale_0.41_rates_8_to_40": ("model.scale=0.41", "model.rate_ends=[8, 40]"),
+    "scale_0.41_rates_14_to_70": ("model.scale=0.41", "model.rate_ends=[14, 70]"),
     "rates_8_to_40": ("model.rate_ends=[8, 40]",),
     "rates_14_to_70": ("model.rate_ends=[14, 70]",),
     "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
@@ -237,8 +241,11 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 
 
 _ATTEMPTED: Mapping[str, tuple[str, ...]] = {
-    "qpi": tuple(_ATTEMPTS),
-    "microscopy": ("default", "velocity_loss", "rates_8_to_40"),
+    "qpi": tuple(name for name in _ATTEMPTS if "0.126" not in name),
+    "microscopy": (
+        *("default", "velocity_loss", "rates_8_to_40"),
+        *(name for name in _ATTEMPTS if "0.126" in name),
+    ),
 }
 
 
