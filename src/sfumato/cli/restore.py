@@ -147,6 +147,8 @@ def restore(
             typer.echo(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}", err=True)
         elif reason := why_uncalibrated(planned.model, planned.sampled):
             typer.echo(reason, err=True)
+        if keep_samples and len(files) > 1:
+            typer.echo(f"draws: {files[-planned.sampled.num_samples]} to {files[-1]}", err=True)
 
 
 def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, Path] | None, device: str) -> "Engine":
