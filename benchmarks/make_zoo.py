@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 
 from bars import Bars
+from paper.measuring import classical
 from sfumato import load, metrics
 from sfumato import recipe as recipes
 from sfumato.calibrate import calibrate, cross_validate
@@ -32,7 +33,6 @@ from sfumato.demo.run import run_demo
 from sfumato.export.card import Credits, model_card
 from sfumato.held_out import restore_held_out
 from sfumato.model_file import JSON, LoadedModel, ModelInfo, save_model, set_calibration
-from sfumato.phase_methods import TwoShots, phase_method
 from sfumato.preparation import open_held_out
 from sfumato.recipe import Recipe
 from sfumato.restoration.array import as_restored, restore
@@ -194,8 +194,7 @@ def _rival(recipe: Recipe, measured: NDArray[np.generic]) -> NDArray[np.generic]
     """What one has without a model: the enlarged input, or the transport equation's phase."""
     if recipe.problem != "phase":
         return measured
-    forward = {name: recipe.forward[name] for name in ("pixel_um", "wavelength_um", "defocus_um", "planes")}
-    return phase_method("us_tie", TwoShots(**forward)).run(measured, 0)  # type: ignore[arg-type]
+    return classical("us_tie", recipe).run(measured, 0)
 
 
 def scores(table: Path, recipe: Recipe) -> dict[str, JSON]:

@@ -37,7 +37,7 @@ def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
     made = {"verdicts": _verdicts(found), "cells": _cells(results, figures), "gain": _gain(figures)}
     made |= {f"claim {claim.number}": _claim(claim, findings) for claim, findings in found.items()}
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
-    made |= {f"pictures {name}": _pictures(name, drawn) for name in ("qpi", "microscopy", "natural_x4")}
+    made |= {f"pictures {name}": _pictures(name, drawn) for name in dict.fromkeys(p.problem for p in PICTURES)}
     made["tuning"] = _tuning(figures)
     made["attempts"] = _attempts(figures)
     made["solvers"] = _solvers(figures)
@@ -226,9 +226,9 @@ def _pictures(problem: str, drawn: Path) -> str:
     """Those of a problem, each under what it shows and which figure of the paper it stands for."""
     parts = []
     for picture in PICTURES:
-        file = f"results_{picture.name}.webp"
-        if picture.problem == problem and (drawn / file).exists():
-            parts.append(f"{picture.caption} (the paper's {picture.paper}):\n\n![{picture.caption}](figures/{file})")
+        if picture.problem == problem and (drawn / picture.file).exists():
+            image = f"![{picture.caption}](figures/{picture.file})"
+            parts.append(f"{picture.caption} (the paper's {picture.paper}):\n\n{image}")
     return "\n\n".join(parts) or "Not drawn yet."
 
 

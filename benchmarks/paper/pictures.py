@@ -35,8 +35,6 @@ NAMES = {
     "cvdm_simple": "CVDM-simple",
     "cvdm": "CVDM",
     "dfcan": "DFCAN",
-    "regression": "regression U-Net",
-    "bicubic": "bicubic",
 }
 
 
@@ -61,6 +59,11 @@ class Picture:
     methods: Sequence[str]
     kind: str
     caption: str
+
+    @property
+    def file(self) -> str:
+        """Among the figures of the page."""
+        return f"results_{self.name}.webp"
 
     def is_possible(self, places: Places) -> bool:
         """Whether all its models are trained."""
@@ -195,7 +198,7 @@ def draw_all(places: Places, folder: Path) -> None:
     """Draw what can be drawn, and say what cannot."""
     for picture in PICTURES:
         if picture.is_possible(places):
-            path = folder / f"results_{picture.name}.webp"
+            path = folder / picture.file
             _draw(picture, places).savefig(path, dpi=DPI, pil_kwargs={"quality": 85})
             print(f"{path.name}: drawn, {path.stat().st_size / 1e3:.0f} kB", flush=True)
         else:

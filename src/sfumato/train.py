@@ -23,7 +23,7 @@ from sfumato.data.batches import Batch, PatchBatches, prefetch
 from sfumato.data.order import Order
 from sfumato.errors import RunError
 from sfumato.losses import Losses
-from sfumato.model_file import ModelInfo, load, save_model
+from sfumato.model_file import ModelInfo, inspect_model, load, save_model
 from sfumato.noise import NoiseField
 from sfumato.preparation import Prepared, prepare
 from sfumato.progress import Bar
@@ -338,7 +338,7 @@ def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> flo
     leaves is not known before it is trained: with one, the target's own standard deviation is an upper bound.
     """
     if start_from is not None:
-        return load(start_from).info.recipe.model.scale or 1.0
+        return inspect_model(start_from).recipe.model.scale or 1.0
     batches, size = _batches(recipe, data), recipe.train.batch_size
     squares = []
     for step in range(-(-_SCALE_PATCHES // size)):
