@@ -320,11 +320,11 @@ def test_terms_enter_with_their_weights() -> None:
     gamma, snr = (float(term(schedule, t)) for term in (losses.smoothness, losses.snr_smoothness))
     assert float(build().loss(*inputs).smoothness) == pytest.approx(1e-3 * gamma, rel=1e-5)
     assert float(build(smoothness_weight=0.5).loss(*inputs).smoothness) == pytest.approx(0.5 * gamma, rel=1e-5)
-    assert float(build(smoothness="snr").loss(*inputs).smoothness) == pytest.approx(1e-7 * snr, rel=1e-5)
+    assert float(build(smoothness="snr").loss(*inputs).smoothness) == pytest.approx(2e-7 * snr, rel=1e-5)
 
 
 def test_either_smoothness_starts_with_the_same_force() -> None:
-    """The mean square of SNR'' is 1e4 times that of gamma''; what enters the loss is of one size."""
+    """The mean square of SNR'' is 5e3 times that of gamma''; what enters the loss is of one size."""
     t = (torch.arange(200) + 0.5) / 200
     images = torch.zeros(200, 1, 1, 1)
     terms = [

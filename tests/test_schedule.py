@@ -192,14 +192,14 @@ def test_gamma_is_the_exponential_of_the_integral_of_beta(name: str, raw: list[f
 def test_learned_schedule_is_bounded_and_gauged(raw: list[float]) -> None:
     schedule = bind(CONSISTENT["learned"](raw))
     one = torch.ones(NUM_TIMES, dtype=torch.float64)
-    assert bool((schedule.rate >= 6).all())
-    assert bool((schedule.rate <= 30).all())
+    assert bool((schedule.rate >= 8).all())
+    assert bool((schedule.rate <= 40).all())
     torch.testing.assert_close(schedule.warp(one).rho, one, rtol=1e-12, atol=0)
 
 
-def test_learned_schedule_starts_at_nine_and_t_squared() -> None:
+def test_learned_schedule_starts_at_twelve_and_t_squared() -> None:
     schedule = LearnedSchedule(Constant())(torch.zeros(1, 1, 4, 4))
-    assert schedule.rate.flatten().tolist() == pytest.approx([9.0] * 16, rel=1e-6)
+    assert schedule.rate.flatten().tolist() == pytest.approx([12.0] * 16, rel=1e-6)
     t = torch.linspace(0, 1, 21)
     assert (schedule.warp(t).rho - t.square()).abs().max() < 0.02
 
@@ -255,8 +255,8 @@ def test_cosine_ends_where_told() -> None:
         (lambda: LinearSchedule.named("bio"), "biosr, qpi"),
         (lambda: LinearSchedule(0.1, -0.1, 10), "positive end"),
         (lambda: CosineSchedule(gamma_end=0.0), "0 < gamma_end < 1"),
-        (lambda: LearnedSchedule(Constant(), rate_min=10), "0 < min < init < max"),
-        (lambda: GlobalSchedule(rate_max=8), "0 < min < init < max"),
+        (lambda: LearnedSchedule(Constant(), rate_min=13), "0 < min < init < max"),
+        (lambda: GlobalSchedule(rate_max=11), "0 < min < init < max"),
         (lambda: PaperSchedule(Constant(), rate_init=-1), "positive"),
         (lambda: LearnedSchedule(Constant(), num_units=0), "at least 1"),
     ],
@@ -276,7 +276,7 @@ def test_the_sampling_grid_is_placed_by_a_constant_of_the_model() -> None:
     """The lower bound of a bounded rate, the initial rate of the paper's, the integral of a fixed beta."""
     condition = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(0))
     modules = {
-        6.0: LearnedSchedule(lambda images: 5 * images),
+        8.0: LearnedSchedule(lambda images: 5 * images),
         4.0: GlobalSchedule(rate_min=4.0),
         11.0: PaperSchedule(torch.zeros_like, rate_init=11.0),
         400 * 0.0201 / 2: LinearSchedule.named("qpi"),

@@ -18,7 +18,6 @@ __all__ = [
     "Cell",
     "Draw",
     "Problem",
-    "attempts",
     "cell_named",
     "trials",
 ]
@@ -67,9 +66,6 @@ class Problem:
     settings: tuple[str, ...] = ()
 
 
-UNSCALED = ("model.scale=1.0",)
-"""The stored cells of these problems were trained before training brought what is diffused to unit size."""
-
 PROBLEMS: Mapping[str, Problem] = {
     "qpi": Problem(
         "Phase from two defocused images",
@@ -78,7 +74,6 @@ PROBLEMS: Mapping[str, Problem] = {
         {"noise-free": 12, "noisy": 6},
         unit="rad",
         remove_mean=True,
-        settings=UNSCALED,
     ),
     "microscopy": Problem(
         "Widefield to SIM, simulated",
@@ -88,9 +83,15 @@ PROBLEMS: Mapping[str, Problem] = {
         affine=True,
         pixel_um=0.0313,
         groups=True,
-        settings=UNSCALED,
     ),
-    "w2s": Problem("One exposure to the mean of 400 (W2S)", "w2s", "fluor_denoise_w2s", {"test": 12}, affine=True),
+    "w2s": Problem(
+        "One exposure to the mean of 400 (W2S)",
+        "w2s",
+        "fluor_denoise_w2s",
+        {"test": 12},
+        affine=True,
+        settings=("train.steps=3000",),
+    ),
     "natural_x4": Problem(
         "Photographs, super-resolution x4", "imagenet_x4", "natural_imagenet100", {"kodak": 8}, unit="of white"
     ),
@@ -127,15 +128,15 @@ ANCESTRAL = Draw(
     "ancestral", "first_order", 1.0, ANCESTRAL_STEPS, "uniform", sets=("noise-free",), most=ANCESTRAL_IMAGES
 )
 SOLVERS = (
-    Draw("2m 16", steps=16, most=6),
-    Draw("2m 32", steps=32, most=6),
-    Draw("ddim 16", "first_order", steps=16, most=6),
-    Draw("ddim 32", "first_order", steps=32, most=6),
-    Draw("ancestral 16", "first_order", 1.0, 16, "uniform", most=6),
-    Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=6),
-    Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=6),
-    Draw("ancestral 500", "first_order", 1.0, 500, "uniform", most=6),
-    Draw("ancestral 500 log-SNR", "first_order", 1.0, 500, "log_snr", most=6),
+    Draw("2m 16", steps=16, most=4),
+    Draw("2m 32", steps=32, most=4),
+    Draw("ddim 16", "first_order", steps=16, most=4),
+    Draw("ddim 32", "first_order", steps=32, most=4),
+    Draw("ancestral 16", "first_order", 1.0, 16, "uniform", most=4),
+    Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=4),
+    Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=4),
+    Draw("ancestral 500", "first_order", 1.0, 500, "uniform", most=4),
+    Draw("ancestral 500 log-SNR", "first_order", 1.0, 500, "log_snr", most=4),
 )
 """Of the claims on solvers; the two of 500 steps take hours."""
 
@@ -183,6 +184,9 @@ class Cell:
 
 
 COSINE = "model.schedule=cosine"
+LINEAR = "model.schedule=linear_qpi"
+UNSCALED = "model.scale=1.0"
+"""Diffuse targets as they are, within -1 and 1, as the paper does."""
 REGRESSION = ("model.method=regression",)
 _TRIALS = {
     "qpi": ("linear_qpi", (0.01, 0.02, 0.04, 0.08), (1e-2, 1e-4, 1e-6)),
@@ -225,51 +229,46 @@ def trials(problem: str) -> list[Cell]:
 
 _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "default": (),
+    "unscaled": (UNSCALED,),
+    "rates_6_to_30": ("model.rate_ends=[6, 30]",),
+    "rates_14_to_70": ("model.rate_ends=[14, 70]",),
+    "unscaled_rates_6_to_30": (UNSCALED, "model.rate_ends=[6, 30]"),
+    "unscaled_rates_14_to_70": (UNSCALED, "model.rate_ends=[14, 70]"),
+    "unscaled_cosine": (UNSCALED, COSINE),
     "velocity_loss": ("model.objective=velocity",),
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),
-    "scale_0.126_rates_8_to_40": ("model.scale=0.126", "model.rate_ends=[8, 40]"),
-    "scale_0.126_cosine": ("model.scale=0.126", COSINE),
-    "scale_0.41_rates_8_to_40": ("model.scale=0.41", "model.rate_ends=[8, 40]"),
-    "scale_0.41_rates_14_to_70": ("model.scale=0.41", "model.rate_ends=[14, 70]"),
-    "rates_8_to_40": ("model.rate_ends=[8, 40]",),
-    "rates_14_to_70": ("model.rate_ends=[14, 70]",),
     "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
     "smoothness_1e-5": ("model.smoothness_weight=1.0e-5",),
 }
 
 
-_ATTEMPTED: Mapping[str, tuple[str, ...]] = {
-    "qpi": tuple(name for name in _ATTEMPTS if "0.126" not in name),
-    "microscopy": (
-        *("default", "velocity_loss", "rates_8_to_40"),
-        *(name for name in _ATTEMPTS if "0.126" in name),
-    ),
-}
-
-
-def attempts(problem: str) -> list[Cell]:
+def _attempts(problem: str) -> list[Cell]:
     """Short trainings, as those of the tuning, that show what a choice of ours is worth."""
     return [
-        Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=_ATTEMPTS[name], sets=("validation",))
-        for name in _ATTEMPTED.get(problem, ())
+        Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=settings, sets=("validation",))
+        for name, settings in _ATTEMPTS.items()
     ]
 
 
 def _qpi(seed: int) -> Iterator[Cell]:
-    """In the order in which they are wanted."""
-    paper = ("model.schedule=linear_qpi", "model.predicts=noise")
+    """In the order in which they are wanted; the steps from the paper's CDDPM to the tuned one with one seed."""
+    noise = "model.predicts=noise"
     yield Cell("qpi", "cvdm", seed)
-    yield Cell("qpi", "cddpm_paper", seed, settings=(*paper, "model.norm=instance"), draws=(ANCESTRAL, OWN))
+    yield Cell(
+        "qpi", "cddpm_paper", seed, settings=(LINEAR, UNSCALED, noise, "model.norm=instance"), draws=(ANCESTRAL, OWN)
+    )
     if seed == 0:
         yield from trials("qpi")
     yield Cell("qpi", "cddpm_tuned", seed, kind="tuned")
     yield Cell("qpi", "regression", seed, settings=REGRESSION)
     yield Cell("qpi", "cvdm_simple", seed, settings=("model.schedule=global",))
-    yield Cell("qpi", "cddpm_velocity", seed, settings=paper[:1])
     yield Cell("qpi", "cvdm_two_networks", seed, settings=("model.schedule=paper",))
-    yield Cell("qpi", "cddpm_noise", seed, settings=paper)
+    if seed == 0:
+        yield Cell("qpi", "cddpm_scaled", settings=(LINEAR,))
+        yield Cell("qpi", "cddpm_velocity", settings=(LINEAR, UNSCALED))
+        yield Cell("qpi", "cddpm_noise", settings=(LINEAR, UNSCALED, noise))
 
 
 def _microscopy(seed: int) -> Iterator[Cell]:
@@ -297,7 +296,7 @@ def _second_tier() -> Iterator[Cell]:
     yield Cell("tsim_er", "cddpm_cosine", settings=(COSINE,))
     yield Cell("tsim_er", "bicubic", kind="classical")
     yield Cell("real_phase", "cvdm")
-    yield Cell("real_phase", "cddpm_velocity", settings=("model.schedule=linear_qpi",))
+    yield Cell("real_phase", "cddpm_scaled", settings=(LINEAR,))
     yield Cell("real_phase", "us_tie", kind="classical")
 
 
@@ -313,8 +312,7 @@ CELLS: Sequence[Cell] = (
     Cell("qpi", "cvdm", kind="solvers", draws=SOLVERS, sets=("noise-free",)),
     *(dataclasses.replace(cell, tier=2) for cell in _second_tier()),
     Cell("microscopy", "cvdm", kind="solvers", tier=2, draws=SOLVERS),
-    *attempts("qpi"),
-    *attempts("microscopy"),
+    *(cell for problem in ("qpi", "microscopy") for cell in _attempts(problem)),
 )
 """In order of priority."""
 

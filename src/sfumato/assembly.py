@@ -152,7 +152,7 @@ def _unet(model: "ModelRecipe", in_channels: int, out_channels: int, base: int) 
 def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module:
     if model.schedule == "paper":
         return PaperSchedule(_unet(model, condition_channels, target_channels, model.rate_base))
-    low, high = model.rate_ends or LearnedSchedule.RATES
+    low, high = model.rate_ends
     rates: dict[str, Any] = {"rate_min": low, "rate_max": high, "rate_init": low + (high - low) / 8}
     if model.schedule == "learned":
         return LearnedSchedule(_unet(model, condition_channels, target_channels, model.rate_base), **rates)

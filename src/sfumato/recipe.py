@@ -88,8 +88,8 @@ class ModelRecipe(_Section):
     """How the variance schedule is made; the last three are fixed (CDDPM)."""
     beta_ends: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None
     """Noise variance of the first and the last step of a linear schedule, in place of its paper's."""
-    rate_ends: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] | None = None
-    """Least and largest rate of the schedules `learned` and `global`, in place of their own."""
+    rate_ends: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (8.0, 40.0)
+    """Least and largest rate of the schedules `learned` and `global`."""
     gamma_end: float | None = Field(default=None, gt=0, lt=1)
     """Signal variance that the cosine schedule leaves; 1e-4 if not given."""
     predicts: Literal["velocity", "noise"] = "velocity"
@@ -109,13 +109,8 @@ class ModelRecipe(_Section):
     def _ends_of_its_schedule(self) -> Self:
         if self.beta_ends is not None and not self.schedule.startswith("linear"):
             raise ValueError(f"beta_ends belongs to a linear schedule, and schedule is {self.schedule}: leave it out")
-        if self.rate_ends is not None:
-            if self.schedule not in ("learned", "global"):
-                raise ValueError(
-                    f"rate_ends belongs to a schedule learned or global, and schedule is {self.schedule}: leave it out"
-                )
-            if self.rate_ends[0] >= self.rate_ends[1]:
-                raise ValueError(f"rate_ends are {self.rate_ends}; give the smaller rate first")
+        if self.rate_ends[0] >= self.rate_ends[1]:
+            raise ValueError(f"rate_ends are {self.rate_ends}; give the smaller rate first")
         if self.gamma_end is not None and self.schedule != "cosine":
             raise ValueError(f"gamma_end belongs to the cosine schedule, and schedule is {self.schedule}: leave it out")
         return self

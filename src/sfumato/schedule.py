@@ -145,16 +145,13 @@ class LearnedSchedule(nn.Module):
         torch.Size([2, 1, 32, 32])
     """
 
-    RATES: ClassVar = (6.0, 30.0)
-    """Bounds of the rate, where none are given."""
-
     def __init__(
         self,
         network: Callable[[Tensor], Tensor],
         *,
-        rate_min: float = RATES[0],
-        rate_max: float = RATES[1],
-        rate_init: float = 9.0,
+        rate_min: float = 8.0,
+        rate_max: float = 40.0,
+        rate_init: float = 12.0,
         num_units: int = 64,
     ) -> None:
         super().__init__()
@@ -183,12 +180,7 @@ class GlobalSchedule(LearnedSchedule):
     """
 
     def __init__(
-        self,
-        *,
-        rate_min: float = LearnedSchedule.RATES[0],
-        rate_max: float = LearnedSchedule.RATES[1],
-        rate_init: float = 9.0,
-        num_units: int = 64,
+        self, *, rate_min: float = 8.0, rate_max: float = 40.0, rate_init: float = 12.0, num_units: int = 64
     ) -> None:
         super().__init__(_OneNumber(), rate_min=rate_min, rate_max=rate_max, rate_init=rate_init, num_units=num_units)
 
@@ -217,7 +209,7 @@ class PaperSchedule(nn.Module):
         num_units: Sigmoid units of each time network.
     """
 
-    def __init__(self, network: Callable[[Tensor], Tensor], *, rate_init: float = 9.0, num_units: int = 1024) -> None:
+    def __init__(self, network: Callable[[Tensor], Tensor], *, rate_init: float = 12.0, num_units: int = 1024) -> None:
         super().__init__()
         if rate_init <= 0:
             raise ValueError(f"rate_init is {rate_init}; a rate is positive")
