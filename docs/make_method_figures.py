@@ -83,10 +83,10 @@ def problem() -> tuple[Exact, Tensor, Tensor]:
     edges = edges / edges.max()
     std = 0.03 + 0.3 * edges
     mean = target + std * torch.randn(target.shape, generator=torch.Generator().manual_seed(5))
-    rates = 7 + 15 * blur((condition > -0.75).float(), 1.5)
+    rates = 9 + 20 * blur((condition > -0.75).float(), 1.5)
 
     def by_hand(_: Tensor) -> Tensor:
-        fraction = (rates - 6) / (30 - 6)
+        fraction = (rates - 8) / (40 - 8)
         return torch.logit(fraction) - rule.raw_init
 
     rule = LearnedSchedule(by_hand)
@@ -116,7 +116,7 @@ def draw_schedule(model: Exact, target: Tensor, condition: Tensor) -> Any:
     plots = figure.subplots(1, 4, gridspec_kw={"width_ratios": [1, 1, 1.18, 1.35]})
     show(plots[0], condition, "x, what was measured", "gray", -1, 1)
     show(plots[1], target, "y, what is sought", "gray", -1, 1)
-    picture = show(plots[2], rate, r"$\lambda(x)$, the rate of each pixel", "viridis", 6, float(rate.max()))
+    picture = show(plots[2], rate, r"$\lambda(x)$, the rate of each pixel", "viridis", 8, float(rate.max()))
     figure.colorbar(picture, ax=plots[2], label="rate, 1 per unit of t")
     time = torch.linspace(0, 1, 201)
     rho = schedule.warp(time).rho
