@@ -236,6 +236,7 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "unscaled_rates_14_to_70": (UNSCALED, "model.rate_ends=[14, 70]"),
     "unscaled_cosine": (UNSCALED, COSINE),
     "velocity_loss": ("model.objective=velocity",),
+    "noise_loss": ("model.objective=noise",),
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),
