@@ -272,6 +272,8 @@ def ratio_of_means(
 
 QPI, MICRO, FREE = "qpi", "microscopy", "noise-free"
 ANCESTRAL_CDDPM = "cddpm_paper:ancestral"
+FIXED = ("cddpm_tuned", "cddpm_0.04", "cddpm_0.04_unscaled")
+"""The fixed schedule that trials chose, and two that came close."""
 
 CLAIMS: Sequence[Claim] = (
     Claim(
@@ -413,14 +415,14 @@ GOALS: Sequence[Claim] = (
     Claim(
         "B",
         "Phase: not worse than the best tuned fixed schedule, with nothing tuned.",
-        "MAE within 1% for both seeds.",
-        [not_worse(QPI, FREE, "MAE", "cvdm", "cddpm_tuned", seeds=2)],
+        "MAE within 1% for both seeds, of the schedule that the trials chose and of two more trained to the end.",
+        [not_worse(QPI, FREE, "MAE", "cvdm", fixed, seeds=2) for fixed in FIXED],
     ),
     Claim(
         "C",
         "Phase: 10% below the best tuned fixed schedule.",
-        "For both seeds, and significant at 0.01.",
-        [better(QPI, FREE, "MAE", "cvdm", "cddpm_tuned", by=0.1, level=0.01, seeds=2)],
+        "For both seeds, and significant at 0.01, of all three fixed schedules.",
+        [better(QPI, FREE, "MAE", "cvdm", fixed, by=0.1, level=0.01, seeds=2) for fixed in FIXED],
     ),
     Claim(
         "D",

@@ -266,6 +266,9 @@ def _qpi(seed: int) -> Iterator[Cell]:
     yield Cell("qpi", "regression", seed, settings=REGRESSION)
     yield Cell("qpi", "cvdm_simple", seed, settings=("model.schedule=global",))
     yield Cell("qpi", "cvdm_two_networks", seed, settings=("model.schedule=paper",))
+    # Trials are short and few images judge them: what else they might have chosen is trained to the end too.
+    yield Cell("qpi", "cddpm_0.04", seed, settings=(LINEAR, "model.beta_ends=[1.0e-4, 0.04]"))
+    yield Cell("qpi", "cddpm_0.04_unscaled", seed, settings=(LINEAR, "model.beta_ends=[1.0e-4, 0.04]", UNSCALED))
     if seed == 0:
         yield Cell("qpi", "cddpm_scaled", settings=(LINEAR,))
         yield Cell("qpi", "cddpm_velocity", settings=(LINEAR, UNSCALED))
