@@ -3,7 +3,7 @@
 Photographs in them are in the public domain, and specimens are our own simulator's; test images stay where they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ SAMPLES, DPI = 16, 80
 NAMES = {
     "us_tie": "US-TIE",
     "cddpm_paper": "CDDPM as in the paper",
-    "cddpm_tuned": "CDDPM, tuned",
+    "cddpm_tuned": "tuned CDDPM",
     "cvdm_simple": "CVDM-simple",
     "cvdm": "CVDM",
     "dfcan": "DFCAN",
@@ -80,115 +80,53 @@ class Picture:
 _KINDS = ("model", "tuned", "classical")
 
 
-def _microscopy() -> Iterator[Picture]:
-    for structure in ("Microtubules", "F-actin", "ER"):
-        yield Picture(
-            f"microscopy_cddpm_{structure}",
-            "Figs. of App. I",
-            "microscopy",
-            structure,
-            ("cddpm_tuned", "cvdm"),
-            "comparison",
-            f"{structure}: the tuned CDDPM and CVDM, means of {SAMPLES} samples, with their errors",
-        )
-    for structure in ("CCPs", "ER", "Microtubules", "F-actin"):
-        yield Picture(
-            f"microscopy_dfcan_{structure}",
-            "Figs. of App. I",
-            "microscopy",
-            structure,
-            ("dfcan", "cvdm"),
-            "comparison",
-            f"{structure}: DFCAN and CVDM",
-        )
-    for structure in ("Microtubules", "ER"):
-        yield Picture(
-            f"microscopy_schedule_{structure}",
-            "Fig. 5a and App. J",
-            "microscopy",
-            structure,
-            ("cvdm",),
-            "schedule",
-            f"{structure}: beta and gamma over time, on structure and on background",
-        )
-        yield Picture(
-            f"microscopy_mean_std_{structure}",
-            "Fig. 5b",
-            "microscopy",
-            structure,
-            ("cvdm",),
-            "mean_and_std",
-            f"{structure}: mean and standard deviation of {SAMPLES} samples beside the error",
-        )
-    yield Picture(
-        "microscopy_samples",
-        "App. M",
-        "microscopy",
-        "Microtubules",
-        ("cvdm",),
-        "samples",
-        "Samples with their errors, their variance beside the integral of beta, and two zones where they differ most",
-    )
-
-
-def _qpi() -> Iterator[Picture]:
-    yield Picture(
-        "qpi_methods",
-        "Fig. 4a",
-        "qpi",
-        "coins",
-        ("us_tie", "cddpm_paper", "cvdm"),
-        "comparison",
-        "Phase from two defocused images: US-TIE, CDDPM as the paper sets it, and CVDM",
-    )
-    yield Picture(
-        "qpi_ablation",
-        "Fig. of App. K",
-        "qpi",
-        "chelsea",
-        ("cddpm_paper", "cvdm_simple", "cvdm"),
-        "comparison",
-        "The diffusion methods: CDDPM as the paper sets it, one learned schedule for all pixels, and one per pixel",
-    )
-    yield Picture(
-        "qpi_schedule",
-        "Fig. of App. J",
-        "qpi",
-        "coins",
-        ("cvdm",),
-        "schedule",
-        "Beta and gamma of a phase over time, on structure and on background",
-    )
-    yield Picture(
-        "qpi_mean_std",
-        "Fig. of App. J",
-        "qpi",
-        "coins",
-        ("cvdm",),
-        "mean_and_std",
-        f"Mean and standard deviation of {SAMPLES} samples of a phase beside the error",
-    )
-    yield Picture(
-        "qpi_gamma_no_smoothness",
-        "Fig. of App. K",
-        "qpi",
-        "coins",
-        ("cvdm_no_smoothness",),
-        "gamma",
-        "Gamma over time, learned without the smoothness term",
-    )
-
+_PHASE, _MICROSCOPY = ("us_tie", "cddpm_paper", "cvdm"), "microscopy"
 
 PICTURES: Sequence[Picture] = (
-    *_qpi(),
-    *_microscopy(),
+    Picture("qpi_methods", "Fig. 4a", "qpi", "coins", _PHASE, "comparison", "Phase from two defocused images"),
     Picture(
-        "natural_samples",
-        "Figs. of App. K and M",
-        "natural_x4",
-        "astronaut",
-        ("cvdm",),
-        "samples",
+        *("qpi_ablation", "Fig. of App. K", "qpi", "chelsea", ("cddpm_paper", "cvdm_simple", "cvdm"), "comparison"),
+        "CDDPM as the paper sets it, one learned schedule for all pixels, and one per pixel",
+    ),
+    Picture(
+        *("qpi_schedule", "Fig. of App. J", "qpi", "coins", ("cvdm",), "schedule"),
+        "Beta and gamma of a phase over time, on structure and on background",
+    ),
+    Picture(
+        *("qpi_mean_std", "Fig. of App. J", "qpi", "coins", ("cvdm",), "mean_and_std"),
+        f"Mean and standard deviation of {SAMPLES} samples of a phase beside the error",
+    ),
+    Picture(
+        *("qpi_gamma_no_smoothness", "Fig. of App. K", "qpi", "coins", ("cvdm_no_smoothness",), "gamma"),
+        "Gamma over time, learned without the smoothness term",
+    ),
+    *(
+        Picture(
+            *(f"microscopy_{other}_{structure}", "Figs. of App. I", _MICROSCOPY, structure, (method, "cvdm")),
+            *("comparison", f"{structure}: {NAMES[method]} and CVDM, means of {SAMPLES} samples, with their errors"),
+        )
+        for other, method, structures in (
+            ("cddpm", "cddpm_tuned", ("Microtubules", "F-actin", "ER")),
+            ("dfcan", "dfcan", ("CCPs", "ER", "Microtubules", "F-actin")),
+        )
+        for structure in structures
+    ),
+    *(
+        Picture(
+            f"microscopy_{kind}_{structure}", figure, _MICROSCOPY, structure, ("cvdm",), kind, f"{structure}: {told}"
+        )
+        for structure in ("Microtubules", "ER")
+        for kind, figure, told in (
+            ("schedule", "Fig. 5a and App. J", "beta and gamma over time, on structure and on background"),
+            ("mean_and_std", "Fig. 5b", f"mean and standard deviation of {SAMPLES} samples beside the error"),
+        )
+    ),
+    Picture(
+        *("microscopy_samples", "App. M", _MICROSCOPY, "Microtubules", ("cvdm",), "samples"),
+        "Samples with their errors, their variance beside the integral of beta, and two zones where they differ most",
+    ),
+    Picture(
+        *("natural_samples", "Figs. of App. K and M", "natural_x4", "astronaut", ("cvdm",), "samples"),
         "Super-resolution x4: samples with their errors, their variance beside the integral of beta",
     ),
 )
