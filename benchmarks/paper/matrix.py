@@ -240,8 +240,8 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),
+    "smoothness_1e-3": ("model.smoothness_weight=1.0e-3",),
     "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
-    "smoothness_1e-5": ("model.smoothness_weight=1.0e-5",),
 }
 
 

@@ -95,14 +95,14 @@ class ModelRecipe(_Section):
     predicts: Literal["velocity", "noise"] = "velocity"
     """What the network outputs; `noise` is the paper's."""
     objective: Literal["min_snr", "velocity", "noise", "elbo"] | None = None
-    """Whose error training minimises; if not given `min_snr` (the velocity's, less where noise is faint) or `noise`."""
+    """Whose error the network learns from; if not given `min_snr` (a velocity's, less if noise is faint) or `noise`."""
     residual: bool = False
     """Diffuse the difference between target and input."""
     mean_network: bool = False
     """Zero-mean diffusion: train a mean along and diffuse what it leaves."""
     scale: float | None = Field(default=None, gt=0)
     """Divides what is diffused; if not given its root mean square, which training measures and writes down."""
-    smoothness_weight: float = Field(default=1e-3, ge=0)
+    smoothness_weight: float = Field(default=3e-4, ge=0)
     """The paper's alpha; without it the schedule collapses."""
 
     @model_validator(mode="after")
