@@ -43,7 +43,7 @@ Smoothness = Literal["gamma", "snr"]
 """Whose curvature the smoothness term holds down."""
 
 _SMOOTHNESS_WEIGHTS: dict[Smoothness, float] = {"gamma": 3e-4, "snr": 6e-8}
-"""The reference code has 1e-3 for ``gamma``, which holds almost all rates at their lower bound. SNR'' is larger, and with
+"""The reference code has 1e-3 for ``gamma``, which holds almost all rates at their lower bound. SNR'' is larger: with
 6e-8 the terms start training with about the same size."""
 
 
