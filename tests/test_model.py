@@ -292,36 +292,37 @@ def test_gradient_of_the_rate_is_complete(objective: Objective) -> None:
     assert float(raw.grad) == pytest.approx((values[0] - values[1]) / 2e-5, rel=1e-5)
 
 
-def _of_random_weights(schedule: nn.Module, objective: Objective) -> CVDM:
-    network = seeded(lambda: UNet(3, 1, base=4, num_scales=2))
-    torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(0))  # it starts at 0
-    return CVDM(schedule, network, objective=objective).double()
+def _random_unet(in_channels: int, std: float) -> nn.Module:
+    """With a last layer that is not 0."""
+    network = seeded(lambda: UNet(in_channels, 1, base=4, num_scales=2))
+    nn.init.normal_(network.get_parameter("head.weight"), std=std, generator=torch.Generator().manual_seed(0))
+    return network
 
 
-def _gradient(module: nn.Module) -> Tensor:
+def _gradient(module: object) -> Tensor:
+    assert isinstance(module, nn.Module)
     return torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
 
 
 @pytest.mark.parametrize("objective", ["min_snr", "velocity"])
-@pytest.mark.parametrize(("kind", "least"), [("global", 1 - 1e-12), ("learned", 0.99)])
-def test_schedule_learns_from_the_error_of_the_noise(objective: Objective, kind: str, least: float) -> None:
+@pytest.mark.parametrize(("kind", "most"), [("global", 1e-9), ("learned", 0.1)])
+def test_schedule_learns_from_the_error_of_the_noise(objective: Objective, kind: str, most: float) -> None:
     """Whatever trains the network, its gradient is that of the paper's objective; exactly, if pixels have one rate."""
     inputs, found = [part.double() for part in batch(1, 1, 16, 16)], []
-    for trained_by in (objective, "noise"):
-        rates = seeded(lambda: UNet(1, 1, base=4, num_scales=2), seed=6)
-        torch.nn.init.normal_(rates.head.weight, std=0.3, generator=torch.Generator().manual_seed(1))
-        schedule = GlobalSchedule() if kind == "global" else LearnedSchedule(rates)
-        _of_random_weights(schedule, trained_by).loss(*inputs).diffusion.backward()
+    kinds: tuple[Objective, ...] = (objective, "noise")
+    for trained_by in kinds:
+        schedule = GlobalSchedule() if kind == "global" else LearnedSchedule(_random_unet(1, 0.1))
+        model = CVDM(schedule, _random_unet(3, 1.0), objective=trained_by).double()
+        model.loss(*inputs).diffusion.backward()
         found.append(_gradient(schedule))
-    assert float(torch.cosine_similarity(*found, dim=0)) > least
-    assert float(found[0].norm() / found[1].norm()) == pytest.approx(1, abs=1.01 - least)
+    assert float((found[0] - found[1]).norm() / found[1].norm()) < most
 
 
 @pytest.mark.parametrize("objective", ["min_snr", "velocity"])
 def test_network_learns_from_the_velocity_alone(objective: Objective) -> None:
     """Its gradient is that of the velocity's square error, times min(1, 20 / SNR), whatever the schedule learns."""
     condition, target, t, eps = (part.double() for part in batch(1, 1, 16, 16))
-    model = _of_random_weights(GlobalSchedule(), objective)
+    model = CVDM(GlobalSchedule(), _random_unet(3, 1.0), objective=objective).double()
     diffusion = model.loss(condition, target, t, eps).diffusion
     diffusion.backward()
     got = _gradient(model.network)

@@ -192,8 +192,8 @@ class CVDM(nn.Module):
             # image stands for its pixels, which is exact where they have the same rate.
             share = log_gamma.detach().exp() / (1 if weight is None else weight.clamp(min=_LEAST_WEIGHT))
             share = share.mean(dim=tuple(range(1, share.ndim)), keepdim=True)
-            seen = [_with_gradient_times(share, values) for values in (noisy, log_gamma)]
-            output = self.predict(*seen, condition, center).velocity
+            shown, level = (_with_gradient_times(share, values) for values in (noisy, log_gamma))
+            output = self.predict(shown, level, condition, center).velocity
             diffusion = losses.diffusion(velocity(diffused, eps, log_gamma).detach() - output, weight)
             of_noise = losses.diffusion(eps - eps_from_velocity(noisy, output.detach(), log_gamma))
             diffusion = diffusion + (of_noise - of_noise.detach())
