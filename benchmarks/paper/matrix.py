@@ -245,11 +245,19 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+_ALSO_MICROSCOPY = (
+    *("default", "unscaled", "unscaled_cosine", "noise_loss", "global"),
+    *("smoothness_1e-3", "smoothness_1e-4"),
+)
+"""Attempts whose worth depends on the problem."""
+
+
 def _attempts(problem: str) -> list[Cell]:
     """Short trainings, as those of the tuning, that show what a choice of ours is worth."""
     return [
         Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=settings, sets=("validation",))
         for name, settings in _ATTEMPTS.items()
+        if problem == "qpi" or name in _ALSO_MICROSCOPY
     ]
 
 
