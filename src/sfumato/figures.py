@@ -147,7 +147,7 @@ def draw_comparison(condition: Image, estimates: Mapping[str, Image], target: Im
         target: Shape (H, W).
         unit: Of the target, for the mean absolute errors in the titles.
     """
-    figure = new_figure(2.3 * (1 + len(estimates)), 5.2)
+    figure = new_figure(2.3 * (1 + len(estimates)), 5.4)
     columns = figure.subplots(2, 1 + len(estimates)).T
     grey = _limits(target)
     errors = {name: np.abs(estimate - target) for name, estimate in estimates.items()}
