@@ -86,7 +86,7 @@ def problem() -> tuple[Exact, Tensor, Tensor]:
     rates = 9 + 20 * blur((condition > -0.75).float(), 1.5)
 
     def by_hand(_: Tensor) -> Tensor:
-        fraction = (rates - 8) / (40 - 8)
+        fraction = (rates - rule.rate_min) / (rule.rate_max - rule.rate_min)
         return torch.logit(fraction) - rule.raw_init
 
     rule = LearnedSchedule(by_hand)

@@ -167,7 +167,10 @@ def test_a_model_without_calibration_is_refused(tmp_path: Path) -> None:
 def test_ctrl_c_says_what_is_left(tmp_path: Path) -> None:
     out = tmp_path / "out"
     program = subprocess.Popen(
-        [sys.executable, "-m", "sfumato", "demo", "--out", str(out)], stderr=subprocess.PIPE, text=True
+        # Not by -m, where CPython 3.11 may end by the signal itself though it was caught (in exec of a string).
+        [str(Path(sys.executable).with_name("sfumato")), "demo", "--out", str(out)],
+        stderr=subprocess.PIPE,
+        text=True,
     )
     for _ in range(600):
         if (out / "measured").exists():
@@ -175,7 +178,6 @@ def test_ctrl_c_says_what_is_left(tmp_path: Path) -> None:
         time.sleep(0.1)
     program.send_signal(signal.SIGINT)
     _, said = program.communicate(timeout=120)
-    # With -m, CPython 3.11 ends by the signal itself if Ctrl-C fell into exec of a string, as when a dataclass is made.
-    assert program.returncode in (130, -signal.SIGINT)
+    assert program.returncode == 130
     assert f"stopped; {out} is not complete" in said
     assert "Traceback" not in said

@@ -308,12 +308,13 @@ def _gradient(module: object) -> Tensor:
 @pytest.mark.parametrize(("kind", "most"), [("global", 1e-9), ("learned", 0.1)])
 def test_schedule_learns_from_the_error_of_the_noise(objective: Objective, kind: str, most: float) -> None:
     """Whatever trains the network, its gradient is that of the paper's objective; exactly, if pixels have one rate."""
-    inputs, found = [part.double() for part in batch(1, 1, 16, 16)], []
+    condition, target, _, eps = (part.double() for part in batch(1, 1, 16, 16))
+    t, found = torch.tensor([0.02, 0.1, 0.5], dtype=torch.float64), []
     kinds: tuple[Objective, ...] = (objective, "noise")
     for trained_by in kinds:
         schedule = GlobalSchedule() if kind == "global" else LearnedSchedule(_random_unet(1, 0.1))
         model = CVDM(schedule, _random_unet(3, 1.0), objective=trained_by).double()
-        model.loss(*inputs).diffusion.backward()
+        model.loss(condition, target, t, eps).diffusion.backward()
         found.append(_gradient(schedule))
     assert float((found[0] - found[1]).norm() / found[1].norm()) < most
 
@@ -321,7 +322,8 @@ def test_schedule_learns_from_the_error_of_the_noise(objective: Objective, kind:
 @pytest.mark.parametrize("objective", ["min_snr", "velocity"])
 def test_network_learns_from_the_velocity_alone(objective: Objective) -> None:
     """Its gradient is that of the velocity's square error, times min(1, 20 / SNR), whatever the schedule learns."""
-    condition, target, t, eps = (part.double() for part in batch(1, 1, 16, 16))
+    condition, target, _, eps = (part.double() for part in batch(1, 1, 16, 16))
+    t = torch.tensor([0.02, 0.1, 0.5], dtype=torch.float64)  # with SNR above and below 20
     model = CVDM(GlobalSchedule(), _random_unet(3, 1.0), objective=objective).double()
     diffusion = model.loss(condition, target, t, eps).diffusion
     diffusion.backward()
@@ -329,7 +331,9 @@ def test_network_learns_from_the_velocity_alone(objective: Objective) -> None:
     model.zero_grad()
     with torch.no_grad():
         log_gamma = model.schedule(condition).log_gamma(t)
-        weight = (20 / model.schedule(condition).snr(t)).clamp(max=1) if objective == "min_snr" else 1.0
+        snr = model.schedule(condition).snr(t)
+        assert float(snr.min()) < 20 < float(snr.max())
+        weight = (20 / snr).clamp(max=1) if objective == "min_snr" else 1.0
         seen = torch.cat([condition, log_gamma.exp().expand_as(target), diffuse(target, eps, log_gamma)], dim=1)
     expected = (weight * (velocity(target, eps, log_gamma) - model.network(seen)).square()).mean() / 2
     assert diffusion.item() == pytest.approx(expected.item(), rel=1e-12)

@@ -245,10 +245,15 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-_ALSO_MICROSCOPY = (
-    *("default", "unscaled", "unscaled_cosine", "noise_loss", "global"),
-    *("smoothness_1e-3", "smoothness_1e-4"),
-)
+_ALSO_MICROSCOPY = {
+    "default",
+    "unscaled",
+    "unscaled_cosine",
+    "noise_loss",
+    "global",
+    "smoothness_1e-3",
+    "smoothness_1e-4",
+}
 """Attempts whose worth depends on the problem."""
 
 
