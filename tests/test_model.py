@@ -175,6 +175,26 @@ def test_every_schedule_trains_and_predicts(name: str) -> None:
     assert all(parameter.grad is not None and bool(parameter.grad.isfinite().all()) for parameter in model.parameters())
 
 
+def test_the_papers_schedule_learns_on_where_its_gamma_exceeds_one() -> None:
+    """Nothing but the loss keeps rho positive; a first training at full length ended in NaN at its 76th step."""
+    schedule = PaperSchedule(torch.zeros_like, num_units=16)
+    with torch.no_grad():
+        schedule.warp.rho_network.bias.fill_(-0.1)
+    times = torch.linspace(0.01, 1, 100)
+    assert schedule.warp(times).rho.min() < -1e-3
+    model = CVDM(schedule, seeded(lambda: UNet(3, 1, base=4, num_scales=2)))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    condition, target, _, eps = batch(1, 1, 16, 16)
+    for seed in range(60):
+        t = torch.rand(len(condition), generator=torch.Generator().manual_seed(seed)) * 0.2
+        optimizer.zero_grad()
+        losses = model.loss(condition, target, t, eps)
+        losses.total.backward()
+        assert all(bool(values.grad.isfinite().all()) for values in model.parameters() if values.grad is not None)
+        optimizer.step()
+    assert schedule.warp(times).rho.min() > 0
+
+
 OPTIONS = [
     {},
     {"predicts": "noise"},

@@ -39,6 +39,9 @@ learned too badly: the check of benchmarks/training_on_exact.py fails."""
 _LEAST_WEIGHT = 1e-3
 """Below it, at an SNR of 2e4, the schedule gets less than its gradient; at t = 0 that would be 0 times infinity."""
 
+_LEAST_NOISE = 1e-6
+"""Variance that is added at least, in training: `PaperSchedule` alone can add less than none, and then learns on."""
+
 Smoothness = Literal["gamma", "snr"]
 """Whose curvature the smoothness term holds down."""
 
@@ -183,9 +186,9 @@ class CVDM(nn.Module):
         diffused = diffused / self.scale
         start = self.t_min if self.objective == "elbo" else 0.0
         t_noisy = start + (1 - start) * t
-        log_gamma = schedule.log_gamma(t_noisy)
+        log_gamma = schedule.log_gamma(t_noisy).clamp(max=-_LEAST_NOISE)
         noisy = diffuse(diffused, eps, log_gamma)
-        weight = self._weight(schedule, t_noisy)
+        weight = self._weight(schedule, t_noisy, log_gamma)
         if self.objective in ("min_snr", "velocity"):
             # The network learns from the velocity's error, the schedule from the noise's, which is a times as large:
             # of what flows back to the network's inputs, gamma over the weight is the noise's share. One number per
@@ -208,11 +211,11 @@ class CVDM(nn.Module):
             mean=mean_loss,
         )
 
-    def _weight(self, schedule: Schedule, t: Tensor) -> Tensor | None:
+    def _weight(self, schedule: Schedule, t: Tensor, log_gamma: Tensor) -> Tensor | None:
         """Of the square error at times t, shape of the rate; None for 1."""
         if self.objective == "min_snr":
             # Without a gradient: a schedule could else make its loss small by letting time pass where the weight is.
-            return (_MOST_SNR / schedule.snr(t)).clamp(max=1).detach()
+            return (_MOST_SNR * (-log_gamma).expm1()).clamp(max=1).detach()
         if self.objective == "elbo":
             return -(1 - self.t_min) * schedule.log_snr(t, order=1)
         return None
