@@ -264,8 +264,8 @@ def test_subnormal_numbers_are_flushed_while_training_only(
     assert float(torch.tensor(1e-40) * 1) > 0
 
 
-def test_what_is_diffused_is_brought_to_unit_size(tmp_path: Path) -> None:
-    """The recipe of a run holds the root mean square of its residuals, here against whole images in plain numbers."""
+def test_what_is_diffused_is_brought_to_half_of_unit_size(tmp_path: Path) -> None:
+    """The recipe of a run holds twice the RMS of its residuals, here against whole images in plain numbers."""
     folders = make_pairs(tmp_path, number=8)
     asked = recipe(folders, model_residual=True, train_steps=2)
     assert asked.model.scale is None
@@ -279,7 +279,7 @@ def test_what_is_diffused_is_brought_to_unit_size(tmp_path: Path) -> None:
         sides = (torch.from_numpy(np.asarray(side, np.float32)) for side in (condition, target))
         low, high = (kind.apply(side, axis=0) for kind, side in zip((data.condition, data.target), sides, strict=True))
         squares.append(float((high - low).square().mean()))
-    assert held.model.scale == pytest.approx(float(np.mean(squares)) ** 0.5, rel=0.1)
+    assert held.model.scale == pytest.approx(2 * float(np.mean(squares)) ** 0.5, rel=0.1)
     model = load(tmp_path / "run" / "model.safetensors")
     assert model.model.scale == held.model.scale
     # The same request goes on with the run, another scale does not, and a new run from its weights keeps their scale.

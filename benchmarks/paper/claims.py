@@ -272,7 +272,7 @@ def ratio_of_means(
 
 QPI, MICRO, FREE = "qpi", "microscopy", "noise-free"
 ANCESTRAL_CDDPM = "cddpm_paper:ancestral"
-FIXED = ("cddpm_tuned", "cddpm_0.04", "cddpm_0.04_unscaled")
+FIXED = ("cddpm_tuned", "cddpm_0.04_unscaled")
 """The fixed schedule that trials chose, and two that came close."""
 
 CLAIMS: Sequence[Claim] = (
@@ -349,7 +349,7 @@ CLAIMS: Sequence[Claim] = (
         "The propagated phase explains the defocused image better on the mean of three specimens; three are too "
         "few for a "
         "test, so the ratio of means decides.",
-        [ratio_of_means("real_phase", "specimens", ("forward error",) * 2, ("cvdm", "cddpm_scaled"), high=1)],
+        [ratio_of_means("real_phase", "specimens", ("forward error",) * 2, ("cvdm", "cddpm_velocity"), high=1)],
     ),
     Claim(
         "8",
@@ -415,13 +415,13 @@ GOALS: Sequence[Claim] = (
     Claim(
         "B",
         "Phase: not worse than the best tuned fixed schedule, with nothing tuned.",
-        "MAE within 1% for both seeds, of the schedule that the trials chose and of two more trained to the end.",
+        "MAE within 1% for both seeds, of the schedule that the trials chose and of one more trained to the end.",
         [not_worse(QPI, FREE, "MAE", "cvdm", fixed, seeds=2) for fixed in FIXED],
     ),
     Claim(
         "C",
         "Phase: 10% below the best tuned fixed schedule.",
-        "For both seeds, and significant at 0.01, of all three fixed schedules.",
+        "For both seeds, and significant at 0.01, of both fixed schedules.",
         [better(QPI, FREE, "MAE", "cvdm", fixed, by=0.1, level=0.01, seeds=2) for fixed in FIXED],
     ),
     Claim(
@@ -469,7 +469,6 @@ CHAIN: Mapping[str, str] = {
     "cddpm_paper": "sampler: 16 calls of the default solver",
     "cddpm_noise": "normalisation: over channels, not over the image",
     "cddpm_velocity": "prediction and loss: velocity, with less weight where noise is faint",
-    "cddpm_scaled": "what is diffused brought to unit size",
     "cddpm_tuned": "ends of the schedule: tuned",
     "cvdm_simple": "learned schedule, one for all pixels",
     "cvdm": "rates of every pixel",

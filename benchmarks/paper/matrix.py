@@ -186,7 +186,9 @@ class Cell:
 COSINE = "model.schedule=cosine"
 LINEAR = "model.schedule=linear_qpi"
 UNSCALED = "model.scale=1.0"
-"""Diffuse targets as they are, within -1 and 1, as the paper does."""
+"""Diffuse targets as they are, within -1 and 1, as the paper does. Phases then have half of unit size, too."""
+_RMS = {("qpi", 0): 0.525, ("qpi", 1): 0.515, ("microscopy", 0): 0.161}
+"""Root mean square of what is diffused, by problem and seed, as training measures it on the first patches."""
 REGRESSION = ("model.method=regression",)
 _TRIALS = {
     "qpi": ("linear_qpi", (0.01, 0.02, 0.04, 0.08), (1e-2, 1e-4, 1e-6)),
@@ -232,9 +234,6 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "unscaled": (UNSCALED,),
     "rates_6_to_30": ("model.rate_ends=[6, 30]",),
     "rates_14_to_70": ("model.rate_ends=[14, 70]",),
-    "unscaled_rates_6_to_30": (UNSCALED, "model.rate_ends=[6, 30]"),
-    "unscaled_rates_14_to_70": (UNSCALED, "model.rate_ends=[14, 70]"),
-    "unscaled_cosine": (UNSCALED, COSINE),
     "velocity_loss": ("model.objective=velocity",),
     "noise_loss": ("model.objective=noise",),
     "noise": ("model.predicts=noise",),
@@ -248,7 +247,6 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 _ALSO_MICROSCOPY = {
     "default",
     "unscaled",
-    "unscaled_cosine",
     "noise_loss",
     "global",
     "smoothness_1e-3",
@@ -262,8 +260,21 @@ def _attempts(problem: str) -> list[Cell]:
     return [
         Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=settings, sets=("validation",))
         for name, settings in _ATTEMPTS.items()
-        if problem == "qpi" or name in _ALSO_MICROSCOPY
+        if (problem == "qpi" and name != "unscaled") or name in _ALSO_MICROSCOPY
     ]
+
+
+def _of_unit_size() -> Iterator[Cell]:
+    """Full trainings in which what is diffused has unit size, twice that of the default."""
+    for (problem, seed), rms in _RMS.items():
+        linear, ends = ("linear_qpi", (0.04, 0.08)) if problem == "qpi" else ("linear_biosr", (0.06,))
+        size = f"model.scale={rms}"
+        yield Cell(problem, "cvdm_unit", seed, 3, (size,))
+        if (problem, seed) == ("qpi", 0):
+            yield Cell(problem, "cvdm_simple_unit", seed, 3, (size, "model.schedule=global"))
+        for end in ends:
+            fixed = (f"model.schedule={linear}", f"model.beta_ends=[1.0e-4, {end}]")
+            yield Cell(problem, f"cddpm_{end:g}_unit", seed, 3, (size, *fixed))
 
 
 def _qpi(seed: int) -> Iterator[Cell]:
@@ -280,10 +291,8 @@ def _qpi(seed: int) -> Iterator[Cell]:
     yield Cell("qpi", "cvdm_simple", seed, settings=("model.schedule=global",))
     yield Cell("qpi", "cvdm_two_networks", seed, settings=("model.schedule=paper",))
     # Trials are short and few images judge them: what else they might have chosen is trained to the end too.
-    yield Cell("qpi", "cddpm_0.04", seed, settings=(LINEAR, "model.beta_ends=[1.0e-4, 0.04]"))
     yield Cell("qpi", "cddpm_0.04_unscaled", seed, settings=(LINEAR, "model.beta_ends=[1.0e-4, 0.04]", UNSCALED))
     if seed == 0:
-        yield Cell("qpi", "cddpm_scaled", settings=(LINEAR,))
         yield Cell("qpi", "cddpm_velocity", settings=(LINEAR, UNSCALED))
         yield Cell("qpi", "cddpm_noise", settings=(LINEAR, UNSCALED, noise))
 
@@ -300,7 +309,7 @@ def _microscopy(seed: int) -> Iterator[Cell]:
 def _second_tier() -> Iterator[Cell]:
     yield Cell("qpi", "cvdm_no_smoothness", settings=("model.smoothness_weight=0",))
     yield Cell("qpi", "cvdm_exact_weight", settings=("model.objective=elbo",))
-    yield Cell("qpi", "cvdm_zero_mean", settings=("model.mean_network=true", "model.scale=0.3"))
+    yield Cell("qpi", "cvdm_zero_mean", settings=("model.mean_network=true",))
     yield Cell("microscopy", "cvdm_not_residual", settings=("model.residual=false",))
     yield Cell("w2s", "cvdm")
     yield Cell("w2s", "cddpm_cosine", settings=(COSINE,))
@@ -313,7 +322,7 @@ def _second_tier() -> Iterator[Cell]:
     yield Cell("tsim_er", "cddpm_cosine", settings=(COSINE,))
     yield Cell("tsim_er", "bicubic", kind="classical")
     yield Cell("real_phase", "cvdm")
-    yield Cell("real_phase", "cddpm_scaled", settings=(LINEAR,))
+    yield Cell("real_phase", "cddpm_velocity", settings=(LINEAR,))
     yield Cell("real_phase", "us_tie", kind="classical")
 
 
@@ -329,6 +338,7 @@ CELLS: Sequence[Cell] = (
     Cell("qpi", "cvdm", kind="solvers", draws=SOLVERS, sets=("noise-free",)),
     *(dataclasses.replace(cell, tier=2) for cell in _second_tier()),
     Cell("microscopy", "cvdm", kind="solvers", tier=2, draws=SOLVERS),
+    *_of_unit_size(),
     *(cell for problem in ("qpi", "microscopy") for cell in _attempts(problem)),
 )
 """In order of priority."""

@@ -10,7 +10,7 @@ import numpy as np
 from paper.claims import CHAIN, CLAIMS, EXPECTED_COVERAGE, GOALS, HIGHER_IS_BETTER, STRUCTURES, Claim, Finding, verdict
 from paper.matrix import CELLS, PROBLEMS, TRIAL_SHARE, Cell, trials
 from paper.pictures import PICTURES
-from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, read_all
+from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, read_all, values_on_common
 from sfumato.significance import interval, paired_test, ranking
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
     made |= {f"pictures {name}": _pictures(name, drawn) for name in dict.fromkeys(p.problem for p in PICTURES)}
     made["tuning"] = _tuning(figures)
+    made["size"] = _size(figures)
     made["attempts"] = _attempts(figures)
     made["solvers"] = _solvers(figures)
     made["costs"] = _costs(figures)
@@ -63,7 +64,7 @@ def _methods(problem: str) -> list[str]:
     """Labels of a problem's methods in the order of the matrix, without the draws of the study of solvers."""
     found = []
     for cell in CELLS:
-        if cell.problem == problem and cell.kind in ("model", "tuned", "classical"):
+        if cell.problem == problem and cell.tier < 3 and cell.kind in ("model", "tuned", "classical"):
             found += [f"{cell.method}:{draw.name}" if draw.name else cell.method for draw in cell.draws]
     return list(dict.fromkeys(found))
 
@@ -164,7 +165,36 @@ def _tuning(figures: Figures) -> str:
 
 def _attempts(figures: Figures) -> str:
     lines = ["| problem | attempt | MAE on validation images | 95% interval |", "|---|---|---|---|"]
-    return "\n".join([*lines, *(_short_training(cell, figures) for cell in CELLS if cell.tier == 3)])
+    short = (cell for cell in CELLS if cell.tier == 3 and cell.kind == "trial")
+    return "\n".join([*lines, *(_short_training(cell, figures) for cell in short)])
+
+
+_HALVED: Mapping[tuple[str, str, str], str] = {
+    ("qpi", "noise-free", "cvdm_unit"): "cvdm",
+    ("qpi", "noisy", "cvdm_unit"): "cvdm",
+    ("qpi", "noise-free", "cvdm_simple_unit"): "cvdm_simple",
+    ("qpi", "noise-free", "cddpm_0.04_unit"): "cddpm_0.04_unscaled",
+    ("qpi", "noisy", "cddpm_0.04_unit"): "cddpm_0.04_unscaled",
+    ("microscopy", "fields", "cvdm_unit"): "cvdm",
+}
+"""What differs in the size of what is diffused alone, by problem, set and method of unit size."""
+
+
+def _size(figures: Figures) -> str:
+    """MAE of full trainings with unit size and with half of it, by seed."""
+    lines = ["| problem, set | method | seed | MAE | of half the size | MAE | change | p |", "|---" * 8 + "|"]
+    for (problem, test_set, unit), half in _HALVED.items():
+        for seed in figures.seeds(problem, unit, test_set, "MAE"):
+            one, other = values_on_common(
+                *(figures.images(problem, method, seed, test_set, "MAE") for method in (unit, half))
+            )
+            start = f"| {problem}, {test_set} | `{unit}` | {seed} |"
+            if not len(one):
+                lines.append(f"{start} | `{half}` | {_NONE} | | |")
+                continue
+            change = f"{100 * (other.mean() / one.mean() - 1):+.1f}% | {paired_test(other, one):.2g}"
+            lines.append(f"{start} {one.mean():.4g} | `{half}` | {other.mean():.4g} | {change} |")
+    return "\n".join(lines)
 
 
 def _short_training(cell: Cell, figures: Figures) -> str:

@@ -74,7 +74,7 @@ class CVDM(nn.Module):
         objective: What the network learns from; if not given ``min_snr`` for a velocity, and ``noise`` for noise.
         mean_network: Maps the condition to the mean (B, C, *spatial).
         residual: Diffuse the difference from the condition, which must have C channels.
-        scale: Divides what is diffused, so that it has about unit size.
+        scale: Divides what is diffused, so that it has about half of unit size; training measures it.
         smoothness: ``gamma`` (the paper's choice) or ``snr`` (its motivation).
         smoothness_weight: The paper's alpha; if not given 3e-4 for ``gamma`` and 6e-8 for ``snr``, whose square
             curvature is some 5e3 times larger.

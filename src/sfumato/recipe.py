@@ -101,7 +101,7 @@ class ModelRecipe(_Section):
     mean_network: bool = False
     """Zero-mean diffusion: train a mean along and diffuse what it leaves."""
     scale: float | None = Field(default=None, gt=0)
-    """Divides what is diffused; if not given its root mean square, which training measures and writes down."""
+    """Divides what is diffused; if not given twice its root mean square, which training measures and writes down."""
     smoothness_weight: float = Field(default=3e-4, ge=0)
     """The paper's alpha; without it the schedule collapses."""
 

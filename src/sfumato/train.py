@@ -38,6 +38,9 @@ __all__ = ["Trainer", "learning_rate", "train"]
 _TIMED_STEPS = 5
 _SCALE_PATCHES, _LEAST_SCALE = 256, 1e-4
 """Of which the scale of what is diffused is measured; a set in which nothing is left to diffuse keeps 1."""
+_DIFFUSED_SIZE = 0.5
+"""Root mean square of what is diffused, as in EDM (Karras et al. 2022, Table 1). docs/results.md has what unit size
+costs, of which the same noise drowns less."""
 
 
 def train(
@@ -332,10 +335,10 @@ def _batches(recipe: Recipe, data: Prepared) -> PatchBatches:
 
 
 def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> float:
-    """That of the model to start from, or the root mean square of what is diffused, over the first patches of training.
+    """That of the model to start from, or twice the root mean square of what is diffused, over the first patches.
 
     A noise variance of 1 then means as much for residuals, which are small, as for whole images. What a mean network
-    leaves is not known before it is trained: with one, the target's own standard deviation is an upper bound.
+    leaves is not known before it is trained: it is taken to be half of the target's own standard deviation.
     """
     if start_from is not None:
         return inspect_model(start_from).recipe.model.scale or 1.0
@@ -345,9 +348,9 @@ def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> flo
         batch = batches(step, range(size))
         diffused = batch.target - batch.condition if recipe.model.residual else batch.target
         if recipe.model.mean_network:
-            diffused = diffused - diffused.mean()
+            diffused = (diffused - diffused.mean()) / 2
         squares.append(float(diffused.double().square().mean()))
-    found = math.sqrt(math.fsum(squares) / len(squares))
+    found = math.sqrt(math.fsum(squares) / len(squares)) / _DIFFUSED_SIZE
     return float(f"{found:.3g}") if found > _LEAST_SCALE else 1.0
 
 
