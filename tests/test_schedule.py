@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,8 +256,8 @@ def test_cosine_ends_where_told() -> None:
         (lambda: LinearSchedule.named("bio"), "biosr, qpi"),
         (lambda: LinearSchedule(0.1, -0.1, 10), "positive end"),
         (lambda: CosineSchedule(gamma_end=0.0), "0 < gamma_end < 1"),
-        (lambda: LearnedSchedule(Constant(), rate_min=13), "0 < min < init < max"),
-        (lambda: GlobalSchedule(rate_max=11), "0 < min < init < max"),
+        (lambda: LearnedSchedule(Constant(), rate_min=13, rate_init=12), "0 < min < init < max"),
+        (lambda: GlobalSchedule(rate_max=7), "0 < min < init < max"),
         (lambda: PaperSchedule(Constant(), rate_init=-1), "positive"),
         (lambda: LearnedSchedule(Constant(), num_units=0), "at least 1"),
     ],
@@ -284,6 +285,13 @@ def test_the_sampling_grid_is_placed_by_a_constant_of_the_model() -> None:
     }
     for expected, module in modules.items():
         assert module(condition).reference_rate == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("bounds", "start"), [({}, 12.0), ({"rate_min": 4.0, "rate_max": 20.0}, 6.0)])
+def test_rates_start_an_eighth_of_the_way_up(bounds: dict[str, Any], start: float) -> None:
+    condition = torch.zeros(1, 1, 4, 4)
+    for module in (LearnedSchedule(torch.zeros_like, **bounds), GlobalSchedule(**bounds)):
+        torch.testing.assert_close(module(condition).rate, torch.full_like(module(condition).rate, start))
 
 
 def test_cosine_starts_at_its_offset() -> None:

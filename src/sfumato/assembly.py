@@ -153,11 +153,11 @@ def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: in
     if model.schedule == "paper":
         return PaperSchedule(_unet(model, condition_channels, target_channels, model.rate_base))
     low, high = model.rate_ends
-    rates: dict[str, Any] = {"rate_min": low, "rate_max": high, "rate_init": low + (high - low) / 8}
     if model.schedule == "learned":
-        return LearnedSchedule(_unet(model, condition_channels, target_channels, model.rate_base), **rates)
+        rate_network = _unet(model, condition_channels, target_channels, model.rate_base)
+        return LearnedSchedule(rate_network, rate_min=low, rate_max=high)
     if model.schedule == "global":
-        return GlobalSchedule(**rates)
+        return GlobalSchedule(rate_min=low, rate_max=high)
     if model.schedule == "cosine":
         return CosineSchedule() if model.gamma_end is None else CosineSchedule(model.gamma_end)
     beta_start, beta_end, num_steps = LinearSchedule.SETTINGS[model.schedule.removeprefix("linear_")]

@@ -135,7 +135,7 @@ class LearnedSchedule(nn.Module):
             rate start at ``rate_init`` everywhere. ``sfumato.nn.UNet`` does that.
         rate_min: Lower bound of the rate: how little signal remains at t = 1.
         rate_max: Upper bound: a noise-predicting network's error is amplified by up to exp(rate_max / 2).
-        rate_init: Rate before training.
+        rate_init: Rate before training; if not given, an eighth of the way from the lower to the upper bound.
         num_units: Units of the :class:`~sfumato.warp.TimeWarp`.
 
     Example:
@@ -151,10 +151,12 @@ class LearnedSchedule(nn.Module):
         *,
         rate_min: float = 8.0,
         rate_max: float = 40.0,
-        rate_init: float = 12.0,
+        rate_init: float | None = None,
         num_units: int = 64,
     ) -> None:
         super().__init__()
+        if rate_init is None:
+            rate_init = rate_min + (rate_max - rate_min) / 8
         if not 0 < rate_min < rate_init < rate_max:
             raise ValueError(f"rates are min {rate_min}, init {rate_init}, max {rate_max}; give 0 < min < init < max")
         self.network = network
@@ -175,12 +177,12 @@ class GlobalSchedule(LearnedSchedule):
     Args:
         rate_min: Lower bound of the rate.
         rate_max: Upper bound of the rate.
-        rate_init: Rate before training.
+        rate_init: Rate before training; if not given, an eighth of the way from the lower to the upper bound.
         num_units: Units of the :class:`~sfumato.warp.TimeWarp`.
     """
 
     def __init__(
-        self, *, rate_min: float = 8.0, rate_max: float = 40.0, rate_init: float = 12.0, num_units: int = 64
+        self, *, rate_min: float = 8.0, rate_max: float = 40.0, rate_init: float | None = None, num_units: int = 64
     ) -> None:
         super().__init__(_OneNumber(), rate_min=rate_min, rate_max=rate_max, rate_init=rate_init, num_units=num_units)
 
