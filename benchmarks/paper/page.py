@@ -47,8 +47,10 @@ def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
 
 
 def _verdicts(found: Mapping[Claim, Sequence[Finding]]) -> str:
-    lines = ["| | claim | verdict |", "|---|---|---|"]
-    lines += [f"| {claim.number} | {claim.text} | **{verdict(findings)}** |" for claim, findings in found.items()]
+    lines = ["| | claim | verdict | lines that hold |", "|---|---|---|---|"]
+    for claim, findings in found.items():
+        holding = f"{sum(finding.holds is True for finding in findings)} of {len(findings)}"
+        lines.append(f"| {claim.number} | {claim.text} | **{verdict(findings)}** | {holding} |")
     return "\n".join(lines)
 
 
