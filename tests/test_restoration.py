@@ -1,7 +1,9 @@
 """Restoring by chunks: neither layout nor workers nor kills change the result, and the journal says what is true."""
 
 import contextlib
+import dataclasses
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -536,6 +538,34 @@ def test_a_journal_that_cannot_grow_is_explained(tmp_path: Path) -> None:
     assert np.flatnonzero(Journal(tmp_path, 10).done()).tolist() == [1]
 
 
+def test_progress_is_told_within_a_chunk(model: Path, source: Path, tmp_path: Path) -> None:
+    """An image of one chunk can take many minutes: every network call counts, here 3 of 1 or 2 draws per chunk."""
+    three = dataclasses.replace(SMALL, num_samples=3)
+    planned = plan_restoration(model, source, tmp_path / "out.tif", three)
+    seen: list[Progress] = []
+    run_restoration(planned, progress=seen.append)
+    total = [now.done + now.share for now in seen]
+    assert total == sorted(total)
+    chunks = planned.job.plan.stages[0].stop
+    steps = [2 / 9, 4 / 9, 6 / 9, 7 / 9, 8 / 9, 1.0]
+    of_chunks = [now.share for now in seen if now.done < chunks]
+    np.testing.assert_allclose(of_chunks, [*steps, *([0.0, *steps] * (chunks - 1))])
+    assert seen[-1].done == seen[-1].total
+    assert seen[-1].share == 0
+
+
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_lines_tell_of_one_chunk_on_its_way(
+    is_folder: bool, model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sfumato.progress._SECONDS_BETWEEN_LINES", 0.0)
+    measured, output = (source.parent, tmp_path / "out") if is_folder else (source, tmp_path / "out.tif")
+    options = ["--samples", "2", "--steps", "4", "--batch", "1"]
+    done = CliRunner().invoke(app, ["restore", str(model), str(measured), str(output), *options])
+    assert done.exit_code == 0
+    assert re.search(r"restoring 0\.25/1 .* min left", done.stderr)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="tmpfs is Linux's")
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
 def test_a_disk_that_gives_out_half_way_is_told_and_what_was_done_is_kept(
@@ -546,9 +576,11 @@ def test_a_disk_that_gives_out_half_way_is_told_and_what_was_done_is_kept(
     planned = plan_restoration(model, source, small_disk / "out.zarr", SMALL, journal=tmp_path / "journal")
 
     def spoil(now: Progress) -> None:
-        if now.done == 3 and trouble == "read-only":
+        if now.done != 3 or now.share:
+            return
+        if trouble == "read-only":
             subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-        if now.done == 3 and trouble == "full":
+        if trouble == "full":
             free = shutil.disk_usage(small_disk).free
             (small_disk / "filler").write_bytes(bytes(free))
 

@@ -43,8 +43,8 @@ class Bar:
         if self._bar is not None:
             self._bar.stop()
 
-    def show(self, done: int, text: str, *, total: int | None = None) -> None:
-        """Say how far the work is, and of how much if that was not known before."""
+    def show(self, done: float, text: str, *, total: int | None = None) -> None:
+        """Say how far the work is, parts of a step counted too, and of how much if that was not known before."""
         self._total = self._total if total is None else total
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=self._total, text=text)
@@ -55,4 +55,5 @@ class Bar:
         self._last_line = now
         pace = (done - self._start_done) / max(now - self._started, 1e-9)
         left = f"{(self._total - done) / pace / 60:.1f} min left" if pace > 0 else ""
-        print(f"{self._title} {done}/{self._total}  {left}  {text}", file=sys.stderr, flush=True)
+        shown = f"{done:.0f}" if done == int(done) else f"{done:.2f}"
+        print(f"{self._title} {shown}/{self._total}  {left}  {text}", file=sys.stderr, flush=True)

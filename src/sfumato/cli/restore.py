@@ -61,6 +61,7 @@ def restore(
 ) -> None:
     """Restore an image of any size; killed, the same command goes on. Writes its mean and standard deviation."""
     with plain_errors():
+        from sfumato.progress import Bar
         from sfumato.restoration.folder import is_folder_of_images, restore_folder
         from sfumato.restoration.intervals import why_uncalibrated
         from sfumato.restoration.planning import Settings, plan_restoration
@@ -99,10 +100,12 @@ def restore(
             }
             if given := [name for name, value in alone.items() if value]:
                 raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
-            files = restore_folder(
-                model, source, output, settings, suffix=format, engine=engine, device=device,
-                progress=lambda name, done, total: typer.echo(f"{done + 1} of {total}: {name}", err=True),
-            )  # fmt: skip
+            with Bar("restoring", 0) as bar:
+                files = restore_folder(
+                    model, source, output, settings, suffix=format, engine=engine, device=device,
+                    progress=lambda name, done, total: typer.echo(f"{done + 1} of {total}: {name}", err=True),
+                    within=lambda name, done, total: bar.show(done, f"images  {name}", total=total),
+                )  # fmt: skip
             typer.echo(f"restored: {len(files)} images in {output}", err=True)
             return
         planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
@@ -128,11 +131,12 @@ def restore(
                 raise typer.Exit(1)
             typer.echo(f"verified: {output}", err=True)
             return
-        from sfumato.progress import Bar
-
         with Bar("restoring", planned.job.plan.num_tasks) as bar:
             files = run_restoration(
-                planned, engine=engine, shard=_shard(shard), progress=lambda now: bar.show(now.done, _pace(now))
+                planned,
+                engine=engine,
+                shard=_shard(shard),
+                progress=lambda now: bar.show(now.done + now.share, _pace(now)),
             )
         if not files:
             typer.echo(f"restored: shard {shard}; other shards have chunks left", err=True)

@@ -7,7 +7,7 @@ and a task is the same wherever it is done, so the engine has no say in the resu
 import contextlib
 import itertools
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,8 +34,14 @@ _MOST_DEATHS = 100
 class Engine(Protocol):
     """Does tasks."""
 
-    def run(self, job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
-        """Do the tasks of these numbers; outcomes come as they are ready."""
+    def run(self, job: Job, numbers: Sequence[int], on_call: Callable[[int], None] | None = None) -> Iterator[Outcome]:
+        """Do the tasks of these numbers; outcomes come as they are ready.
+
+        Args:
+            job: What to do.
+            numbers: Which parts of it.
+            on_call: Called after every network call with the number of draws in it, where it is made in this process.
+        """
         ...
 
 
@@ -49,13 +55,13 @@ class InProcess:
 
     device: str = "cpu"
 
-    def run(self, job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
+    def run(self, job: Job, numbers: Sequence[int], on_call: Callable[[int], None] | None = None) -> Iterator[Outcome]:
         """Do the tasks of these numbers, in their order."""
         before = torch.get_num_threads()
         torch.set_num_threads(job.threads)
         try:
             for number in numbers:
-                yield run_task(job, number, self.device)
+                yield run_task(job, number, self.device, on_call)
         finally:
             torch.set_num_threads(before)
 
@@ -85,8 +91,8 @@ class Dask:
     certificates: Certificates | None = None
     device: str = "cpu"
 
-    def run(self, job: Job, numbers: Sequence[int]) -> Iterator[Outcome]:
-        """Do the tasks of these numbers.
+    def run(self, job: Job, numbers: Sequence[int], on_call: Callable[[int], None] | None = None) -> Iterator[Outcome]:
+        """Do the tasks of these numbers; workers do not tell of their network calls.
 
         Raises:
             RunError: If the scheduler is gone; what was done is done.

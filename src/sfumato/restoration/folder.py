@@ -11,7 +11,7 @@ from sfumato.errors import ImageError, UnknownFormatError
 from sfumato.model_file import load
 from sfumato.restoration.engine import Engine
 from sfumato.restoration.planning import FORMATS, Settings, plan_restoration
-from sfumato.restoration.run import run_restoration
+from sfumato.restoration.run import Progress, run_restoration
 
 __all__ = ["is_folder_of_images", "restore_folder"]
 
@@ -31,6 +31,7 @@ def restore_folder(
     engine: Engine | None = None,
     device: str = "cpu",
     progress: Callable[[str, int, int], None] | None = None,
+    within: Callable[[str, float, int], None] | None = None,
 ) -> list[str]:
     """Restore the images of a folder one after another; the same call goes on, and leaves finished ones alone.
 
@@ -46,6 +47,7 @@ def restore_folder(
         engine: Who does the tasks.
         device: Where the model should be.
         progress: Called before each image with its name, its number and how many there are.
+        within: Called on the way with the name, the images that are done, parts of one counted too, and their number.
 
     Returns:
         The files of the means.
@@ -72,7 +74,14 @@ def restore_folder(
         planned = plan_restoration(model, source, Path(outputs) / name, numbered, device=device, loaded=loaded)
         number += planned.measured.num_frames
         finished = not planned.is_store and not planned.journal.exists() and Path(planned.files[0]).exists()
-        files.append(planned.files[0] if finished else run_restoration(planned, engine=engine)[0])
+        if not finished:
+
+            def tell(now: Progress, name: str = source.name, done: int = index) -> None:
+                if within is not None:
+                    within(name, done + (now.done + now.share) / now.total, len(sources))
+
+            run_restoration(planned, engine=engine, progress=tell)
+        files.append(planned.files[0])
     return files
 
 

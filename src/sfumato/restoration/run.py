@@ -38,6 +38,8 @@ class Progress(NamedTuple):
     """Restored by this call."""
     seconds: float
     """That its tasks took, summed over workers."""
+    share: float = 0.0
+    """Of the next chunk, if it is restored in this process."""
 
 
 def restore_file(
@@ -75,7 +77,7 @@ def run_restoration(
         engine: Who does the tasks; this process if not given.
         shard: (i, n): only every n-th task, from the i-th on, counted from 0. The shard that finds all others done
             builds the pyramid or the file.
-        progress: Called after every task.
+        progress: Called after every task, and after every network call of this process.
 
     Returns:
         The files, or none of them as long as other shards have work left.
@@ -89,7 +91,7 @@ def run_restoration(
     name = "main" if shard is None else f"shard-{shard[0]}-of-{shard[1]}"
     with journal.writer(name) as writer:
         _create_outputs(restoration)
-        counted = _Counter(job.plan, progress, int(journal.done().sum()))
+        counted = _Counter(job, progress, int(journal.done().sum()))
         stages = [_Stage(restoration, journal, level, engine or InProcess()) for level in range(len(job.plan.stages))]
         stages[0].do(writer, counted, shard)
         if not stages[0].is_done():
@@ -129,7 +131,7 @@ class _Stage:
         failed: list[Outcome] = []
         # To start workers for a few means of pixels would take longer than the means.
         engine = self.engine if self.level == 0 or len(missing) > _FEW else InProcess()
-        for outcome in engine.run(self.job, missing):
+        for outcome in engine.run(self.job, missing, counted.call):
             if outcome.error is not None:
                 failed.append(outcome)
                 if outcome.fatal:
@@ -270,16 +272,27 @@ def _failure(failed: Sequence[Outcome], plan: Plan) -> RunError:
 
 
 class _Counter:
-    """Turns outcomes into progress."""
+    """Turns outcomes and network calls into progress."""
 
-    def __init__(self, plan: Plan, progress: Callable[[Progress], None] | None, done: int) -> None:
-        self.plan, self.progress = plan, progress
+    def __init__(self, job: Job, progress: Callable[[Progress], None] | None, done: int) -> None:
+        self.plan, self.progress = job.plan, progress
+        self.calls, self.calls_of_task = 0, job.num_samples * job.num_steps
         self.done, self.pixels, self.seconds = done, 0, 0.0
 
     def add(self, outcome: Outcome, level: int) -> None:
         self.done += 1
+        self.calls = 0
         self.seconds += outcome.seconds
         if level == 0:
             self.pixels += int(np.prod(self.plan.task(outcome.number).size))
+        self._tell()
+
+    def call(self, draws: int) -> None:
+        self.calls += draws
+        self._tell()
+
+    def _tell(self) -> None:
         if self.progress is not None:
-            self.progress(Progress(self.done, self.plan.num_tasks, self.pixels / 1e6, self.seconds))
+            # The first chunk of a frame may be sampled twice, for its statistics.
+            share = min(self.calls / self.calls_of_task, 1.0)
+            self.progress(Progress(self.done, self.plan.num_tasks, self.pixels / 1e6, self.seconds, share))

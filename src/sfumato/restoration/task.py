@@ -3,7 +3,7 @@
 import functools
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -44,11 +44,19 @@ class Outcome(NamedTuple):
     """Samples that went through the network together: fewer than planned if memory ran out."""
 
 
-def run_task(job: Job, number: int, device: str = "cpu") -> Outcome:
-    """Do one task; when this returns without an error, all that it wrote is durable."""
+def run_task(job: Job, number: int, device: str = "cpu", on_call: Callable[[int], None] | None = None) -> Outcome:
+    """Do one task; when this returns without an error, all that it wrote is durable.
+
+    Args:
+        job: What to do.
+        number: Which part of it.
+        device: Where the model should be.
+        on_call: As in :func:`~sfumato.restoration.array.draw_blocks`.
+    """
     started = time.monotonic()
     try:
         opened = _open(job, device)
+        opened.regions.on_call = on_call
         task = job.plan.task(number)
         if task.level:
             checksum, batch = opened.halve(task), job.batch
