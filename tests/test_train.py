@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -230,7 +231,21 @@ def test_minutes_fix_the_number_of_steps(folders: tuple[str, str], tmp_path: Pat
     assert held is not None
     assert 1 <= held.train.steps < 10**4
     assert max(line["step"] for line in run.metrics()) == held.train.steps
+    assert held.train.warmup == min(asked.train.warmup, held.train.steps // 10)
     train(asked, tmp_path / "run", minutes=0.05, quiet=True)  # goes on, and finds nothing to do
+
+
+def test_few_steps_in_the_time_are_told(
+    folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for steps, words in (
+        (999, r"999 steps fit into 7 minutes: few,.* --set model.base=2, now 4\)"),
+        (1000, r"1000 steps fit into 7 minutes$"),
+    ):
+        monkeypatch.setattr(Trainer, "steps_in", lambda self, seconds, steps=steps: steps)
+        monkeypatch.setattr(Trainer, "run", lambda self, quiet: None)
+        train(recipe(folders), tmp_path / str(steps), minutes=7)
+        assert re.search(words, capsys.readouterr().err, re.MULTILINE)
 
 
 def test_volumes_train_too(tmp_path: Path) -> None:

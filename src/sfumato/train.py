@@ -7,6 +7,7 @@ moving average and optimizer moments, and nothing else.
 import contextlib
 import math
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,8 @@ __all__ = ["Trainer", "learning_rate", "train"]
 _TIMED_STEPS = 5
 _SCALE_PATCHES, _LEAST_SCALE = 256, 1e-4
 """Of which the scale of what is diffused is measured; a set in which nothing is left to diffuse keeps 1."""
+_FEW_STEPS = 1000
+"""Fewer by the clock are worth a warning: after a hundred, restored images of W2S had more noise than measured ones."""
 _DIFFUSED_SIZE = 0.5
 """Root mean square of what is diffused, as in EDM (Karras et al. 2022, Table 1). docs/results.md has what unit size
 costs, of which the same noise drowns less."""
@@ -77,6 +80,8 @@ def train(
             recipe = _with_scale(recipe, _scale(recipe, data, start_from))
         if minutes is not None and not folder.recipe_file.exists():
             recipe = _with_steps(recipe, Trainer(recipe, folder, data, ranks).steps_in(minutes * 60))
+            if ranks.is_first and not quiet:
+                print(_what_fits(recipe, minutes), file=sys.stderr, flush=True)
         if ranks.is_first and not folder.recipe_file.exists():
             folder.start(recipe)
             data.write(folder)
@@ -359,7 +364,20 @@ def _with_scale(recipe: Recipe, scale: float | None) -> Recipe:
 
 
 def _with_steps(recipe: Recipe, steps: int) -> Recipe:
-    return recipe.model_copy(update={"train": recipe.train.model_copy(update={"steps": steps})})
+    """As many steps as fit into a time; if they are few, the learning rate rises within a tenth of them."""
+    update = {"steps": steps, "warmup": min(recipe.train.warmup, steps // 10)}
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update=update)})
+
+
+def _what_fits(recipe: Recipe, minutes: float) -> str:
+    steps = recipe.train.steps
+    fits = f"{steps} steps fit into {minutes:g} minutes"
+    if steps >= _FEW_STEPS:
+        return fits
+    return (
+        f"{fits}: few, so expect a rough model; give more time, or a smaller network, which takes more steps in it "
+        f"(--set model.base={max(1, recipe.model.base // 2)}, now {recipe.model.base})"
+    )
 
 
 def _same_run(folder: RunFolder, recipe: Recipe, minutes: float | None) -> Recipe:
