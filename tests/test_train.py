@@ -239,7 +239,7 @@ def test_few_steps_in_the_time_are_told(
     folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for steps, words in (
-        (999, r"999 steps fit into 7 minutes: few,.* --set model.base=2, now 4\)"),
+        (999, r"999 steps fit into 7 minutes: few,.*--set model.base=2, now 4\)"),
         (1000, r"1000 steps fit into 7 minutes$"),
     ):
         monkeypatch.setattr(Trainer, "steps_in", lambda self, seconds, steps=steps: steps)
