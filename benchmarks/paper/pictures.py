@@ -85,7 +85,7 @@ _PHASE, _MICROSCOPY = ("us_tie", "cddpm_paper", "cvdm"), "microscopy"
 PICTURES: Sequence[Picture] = (
     Picture("qpi_methods", "Fig. 4a", "qpi", "coins", _PHASE, "comparison", "Phase from two defocused images"),
     Picture(
-        *("qpi_ablation", "Fig. of App. K", "qpi", "chelsea", ("cddpm_paper", "cvdm_simple", "cvdm"), "comparison"),
+        *("qpi_ablation", "Fig. of App. K", "qpi", "camera", ("cddpm_paper", "cvdm_simple", "cvdm"), "comparison"),
         "CDDPM as the paper sets it, one learned schedule for all pixels, and one per pixel",
     ),
     Picture(
