@@ -176,7 +176,7 @@ def test_every_schedule_trains_and_predicts(name: str) -> None:
 
 
 def test_the_papers_schedule_learns_on_where_its_gamma_exceeds_one() -> None:
-    """Nothing but the loss keeps rho positive; a first training at full length ended in NaN at its 76th step."""
+    """Nothing but the loss keeps rho positive; a first training at full length ended in NaN."""
     schedule = PaperSchedule(torch.zeros_like, num_units=16)
     with torch.no_grad():
         schedule.warp.rho_network.bias.fill_(-0.1)

@@ -273,7 +273,7 @@ def ratio_of_means(
 QPI, MICRO, FREE = "qpi", "microscopy", "noise-free"
 ANCESTRAL_CDDPM = "cddpm_paper:ancestral"
 FIXED = ("cddpm_tuned", "cddpm_0.04_unscaled")
-"""The fixed schedule that trials chose, and two that came close."""
+"""The fixed schedule that trials chose, and one that came close."""
 
 CLAIMS: Sequence[Claim] = (
     Claim(

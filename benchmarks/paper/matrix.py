@@ -244,15 +244,11 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-_ALSO_MICROSCOPY = {
-    "default",
-    "unscaled",
-    "noise_loss",
-    "global",
-    "smoothness_1e-3",
-    "smoothness_1e-4",
+_ATTEMPTED = {
+    "qpi": {*_ATTEMPTS} - {"unscaled"},
+    "microscopy": {"default", "unscaled", "noise_loss", "global", "smoothness_1e-3", "smoothness_1e-4"},
 }
-"""Attempts whose worth depends on the problem."""
+"""By problem: on microscopy those whose worth depends on it; phases are hardly scaled by default."""
 
 
 def _attempts(problem: str) -> list[Cell]:
@@ -260,7 +256,7 @@ def _attempts(problem: str) -> list[Cell]:
     return [
         Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=settings, sets=("validation",))
         for name, settings in _ATTEMPTS.items()
-        if (problem == "qpi" and name != "unscaled") or name in _ALSO_MICROSCOPY
+        if name in _ATTEMPTED[problem]
     ]
 
 

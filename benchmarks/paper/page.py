@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from paper.claims import CHAIN, CLAIMS, EXPECTED_COVERAGE, GOALS, HIGHER_IS_BETTER, STRUCTURES, Claim, Finding, verdict
 from paper.matrix import CELLS, PROBLEMS, TRIAL_SHARE, Cell, trials
 from paper.pictures import PICTURES
-from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, read_all, values_on_common
+from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, label, read_all, values_on_common
 from sfumato.significance import interval, paired_test, ranking
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _methods(problem: str) -> list[str]:
     found = []
     for cell in CELLS:
         if cell.problem == problem and cell.tier < 3 and cell.kind in ("model", "tuned", "classical"):
-            found += [f"{cell.method}:{draw.name}" if draw.name else cell.method for draw in cell.draws]
+            found += [label(cell, draw) for draw in cell.draws]
     return list(dict.fromkeys(found))
 
 
@@ -149,7 +150,7 @@ def _gain(figures: Figures) -> str:
         now = np.array([values[method][image] for image in images])
         change = "| "
         if before is not None:
-            change = f"{100 * (now.mean() / before.mean() - 1):+.1f}% | {paired_test(now, before):.2g}"
+            change = _change(now, before)
         lines.append(f"| {cause} | `{method}` | {now.mean():.4g} | {change} |")
         before = now
     return "\n".join(lines)
@@ -194,9 +195,13 @@ def _size(figures: Figures) -> str:
             if not len(one):
                 lines.append(f"{start} | `{half}` | {_NONE} | | |")
                 continue
-            change = f"{100 * (other.mean() / one.mean() - 1):+.1f}% | {paired_test(other, one):.2g}"
-            lines.append(f"{start} {one.mean():.4g} | `{half}` | {other.mean():.4g} | {change} |")
+            lines.append(f"{start} {one.mean():.4g} | `{half}` | {other.mean():.4g} | {_change(other, one)} |")
     return "\n".join(lines)
+
+
+def _change(now: NDArray[np.float64], before: NDArray[np.float64]) -> str:
+    """Two columns: the change of the mean, and the p-value of the paired difference."""
+    return f"{100 * (now.mean() / before.mean() - 1):+.1f}% | {paired_test(now, before):.2g}"
 
 
 def _short_training(cell: Cell, figures: Figures) -> str:
