@@ -225,7 +225,7 @@ def test_accumulation_changes_nothing_but_memory(folders: tuple[str, str], tmp_p
 
 
 def test_minutes_fix_the_number_of_steps(folders: tuple[str, str], tmp_path: Path) -> None:
-    asked = recipe(folders, train_steps=10**6, train_validate_every=1000)
+    asked = recipe(folders, train_steps=10**6, train_validate_every=1000, train_warmup=10**5)
     run = train(asked, tmp_path / "run", minutes=0.05, quiet=True)
     held = run.recipe()
     assert held is not None

@@ -177,5 +177,4 @@ def _shard(text: str | None) -> tuple[int, int] | None:
 
 
 def _pace(now: "Progress") -> str:
-    speed = now.megapixels / now.seconds if now.seconds else 0.0
-    return f"chunks  {speed:.3g} megapixels/s and worker"
+    return f"chunks  {now.megapixels / now.seconds:.3g} megapixels/s and worker" if now.seconds else "chunks"

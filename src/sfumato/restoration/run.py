@@ -289,10 +289,12 @@ class _Counter:
 
     def call(self, draws: int) -> None:
         self.calls += draws
-        self._tell()
+        if (
+            self.calls < self.calls_of_task
+        ):  # the outcome tells of the last one; a chunk sampled for statistics has more
+            self._tell()
 
     def _tell(self) -> None:
         if self.progress is not None:
-            # The first chunk of a frame may be sampled twice, for its statistics.
-            share = min(self.calls / self.calls_of_task, 1.0)
+            share = self.calls / self.calls_of_task
             self.progress(Progress(self.done, self.plan.num_tasks, self.pixels / 1e6, self.seconds, share))
