@@ -16,15 +16,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bars import Bars
-from paper.measuring import classical
+from paper.matrix import PROBLEMS
+from paper.measuring import classical, comparable
 from sfumato import load, metrics
 from sfumato import recipe as recipes
 from sfumato.calibrate import calibrate, cross_validate
@@ -176,18 +175,12 @@ def _measure(model: LoadedModel, source: PairSource, index: int) -> dict[str, st
     inside = float(((truth >= restored.low) & (truth <= restored.high)).mean())
     rival = _rival(model.info.recipe, measured)
     row = {"image": source.name(index)}
+    compared_as = PROBLEMS["qpi" if model.info.recipe.problem == "phase" else "microscopy"]
     for name, estimate in (("rival", rival), ("mean", restored.mean)):
-        row[f"psnr_{name}"] = f"{float(metrics.psnr(*_comparable(estimate, truth, model.info.recipe))):.3f}"
-        row[f"mae_{name}"] = f"{float(metrics.mae(*_comparable(estimate, truth, model.info.recipe))):.5f}"
+        compared = comparable(estimate, truth, compared_as)
+        row[f"psnr_{name}"] = f"{float(metrics.psnr(*compared)):.3f}"
+        row[f"mae_{name}"] = f"{float(metrics.mae(*compared)):.5f}"
     return {**row, "coverage": f"{inside:.4f}"}
-
-
-def _comparable(estimate: NDArray[np.generic], truth: NDArray[np.generic], recipe: Recipe) -> Sequence[torch.Tensor]:
-    """Shape (1, C, H, W), without what no method can know: the mean of a phase, brightness and offset of a specimen."""
-    image, wanted = (torch.from_numpy(np.asarray(pixels, np.float64))[None] for pixels in (estimate, truth))
-    if recipe.problem == "phase":
-        return image - image.mean(), wanted - wanted.mean()
-    return metrics.affine_fit(image, wanted), wanted
 
 
 def _rival(recipe: Recipe, measured: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -7,16 +7,21 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 from data_sets import make_photographs
 from paper import claims, matrix, page, running, stored
 from paper.claims import Finding, better, not_worse, verdict
 from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
+from paper.measuring import unknown_share
 from paper.sources import recipe_for
 from paper.stored import Figures, Places, Row
+from sfumato.model import CVDM, Prediction
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "paper_small.py"
@@ -188,6 +193,35 @@ def test_merged_rows_take_the_place_of_older_ones(tmp_path: Path) -> None:
     assert sorted(values, key=lambda value: (math.isnan(value), value))[0] == 3.0
     assert len(values) == 2
     assert any(math.isnan(value) for value in values)
+
+
+def test_merged_rows_leave_those_of_another_problem_alone(tmp_path: Path) -> None:
+    """Trials of all problems share a file and have names in common."""
+    path = tmp_path / "tuning.csv"
+    for problem, minutes in (("qpi", 3.0), ("microscopy", 4.0)):
+        stored.merge(path, [Row(problem, "attempt_default", 0, "training", "all", "minutes", minutes)])
+    assert {row.problem: row.value for row in stored.read(path)} == {"qpi": 3.0, "microscopy": 4.0}
+
+
+class _Knows:
+    """What is best known of white noise of variance 1/4 after division by ``scale``."""
+
+    scale = 2.0
+
+    def center(self, condition: Tensor) -> None:
+        return None
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: None) -> Prediction:
+        signal, noise = log_gamma.exp() / 4, -torch.expm1(log_gamma)
+        clean = (log_gamma / 2).exp() / 4 / (signal + noise) * noisy
+        return Prediction(clean, noisy, noisy)
+
+
+def test_what_is_not_known_of_white_noise_is_what_theory_says() -> None:
+    target = torch.randn(1, 1, 256, 256, generator=torch.Generator().manual_seed(0))
+    found = unknown_share(cast("CVDM", _Knows()), target, target, seed=1)
+    for level in matrix.LEVELS:
+        assert found[f"unknown {level:+d}"] == pytest.approx(1 / (1 + math.exp(level) / 4), rel=0.03)
 
 
 def test_the_best_trial_is_chosen_once_all_are_measured() -> None:

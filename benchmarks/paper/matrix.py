@@ -12,9 +12,12 @@ from typing import Literal
 __all__ = [
     "CELLS",
     "COMMON",
+    "DEFAULT",
+    "LEVELS",
     "PROBLEMS",
     "SAMPLES",
     "SIMULATION",
+    "STUDIES",
     "Cell",
     "Draw",
     "Problem",
@@ -30,7 +33,9 @@ ANCESTRAL_STEPS = 200
 """Of CDDPM as the paper sets it. The paper takes 400; half of them is what two cores can afford."""
 ANCESTRAL_IMAGES = 8
 COMMON = ("train.precision=bfloat16",)
-"""Of all cells, in training and in sampling: faster on a processor with matrix units, as `--time` shows."""
+"""Of cells that do not say else, in training and in sampling: faster on a processor with matrix units."""
+WITHOUT_MATRIX_UNITS = "train.precision=float32"
+"""Of what was trained on a processor without them, where bfloat16 is slower: whole problems, or a table's every row."""
 SIMULATION = {"seed": 7, "side": 128, "cells": {"train": 12, "validation": 2, "test": 6}, "levels": (2, 5, 8)}
 """Of the simulated microscope: fields per structure, and the levels of light at which test fields are measured."""
 
@@ -90,16 +95,26 @@ PROBLEMS: Mapping[str, Problem] = {
         "fluor_denoise_w2s",
         {"test": 12},
         affine=True,
-        settings=("train.steps=3000",),
+        settings=("train.steps=3000", WITHOUT_MATRIX_UNITS),
     ),
     "natural_x4": Problem(
         "Photographs, super-resolution x4", "imagenet_x4", "natural_imagenet100", {"kodak": 8}, unit="of white"
     ),
     "tsim_er": Problem(
-        "Endoplasmic reticulum, widefield to SIM (T-SIM)", "tsim_er", "fluor_sim_pairs/tsim_er", {"er3": 8}, affine=True
+        "Endoplasmic reticulum, widefield to SIM (T-SIM)",
+        "tsim_er",
+        "fluor_sim_pairs/tsim_er",
+        {"er3": 8},
+        affine=True,
+        settings=(WITHOUT_MATRIX_UNITS,),
     ),
     "real_phase": Problem(
-        "Phases of real specimens, zero-shot", "qpi_in_focus", "natural_imagenet100", {"specimens": 3}, unit="rad"
+        "Phases of real specimens, zero-shot",
+        "qpi_in_focus",
+        "natural_imagenet100",
+        {"specimens": 3},
+        unit="rad",
+        settings=(WITHOUT_MATRIX_UNITS,),
     ),
 }
 
@@ -141,6 +156,12 @@ SOLVERS = (
 """Of the claims on solvers; the two of 500 steps take hours."""
 
 
+STUDIES = ("solvers", "sizes", "levels")
+"""Kinds of cells that measure the model of another one."""
+LEVELS = range(-12, 9)
+"""Logarithms of the SNR at which a network is asked for the clean image."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One training and what is measured of it.
@@ -152,7 +173,8 @@ class Cell:
         tier: 1 or 2; 3 for attempts at better settings.
         settings: What differs from the problem's recipe, as for `sfumato train --set`.
         kind: ``model`` trains; ``tuned`` too, with the end points that the trials chose; ``trial`` is one of these;
-            ``classical`` computes; ``solvers`` and ``sizes`` measure another cell's model; ``timing`` times networks.
+            ``classical`` computes; ``solvers``, ``sizes`` and ``levels`` measure another cell's model; ``timing`` times
+            networks.
         draws: How a model is sampled.
         sets: Test sets, all of the problem's if empty.
     """
@@ -162,14 +184,14 @@ class Cell:
     seed: int = 0
     tier: int = 1
     settings: tuple[str, ...] = ()
-    kind: Literal["model", "tuned", "trial", "classical", "solvers", "sizes", "timing"] = "model"
+    kind: Literal["model", "tuned", "trial", "classical", "solvers", "sizes", "levels", "timing"] = "model"
     draws: tuple[Draw, ...] = field(default=(OWN,))
     sets: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """On the command line and as a folder."""
-        extra = f"/{self.kind}" if self.kind in ("solvers", "sizes", "timing") else ""
+        extra = f"/{self.kind}" if self.kind in (*STUDIES, "timing") else ""
         return f"{self.problem}/{self.method}/{self.seed}{extra}"
 
     @property
@@ -229,6 +251,8 @@ def trials(problem: str) -> list[Cell]:
     ]
 
 
+ATTEMPT = "attempt_"
+DEFAULT = f"{ATTEMPT}default"
 _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "default": (),
     "unscaled": (UNSCALED,),
@@ -239,6 +263,7 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
     "noise": ("model.predicts=noise",),
     "instance": ("model.norm=instance",),
     "global": ("model.schedule=global",),
+    "smoothness_3e-3": ("model.smoothness_weight=3.0e-3",),
     "smoothness_1e-3": ("model.smoothness_weight=1.0e-3",),
     "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
 }
@@ -246,17 +271,33 @@ _ATTEMPTS: Mapping[str, tuple[str, ...]] = {
 
 _ATTEMPTED = {
     "qpi": {*_ATTEMPTS} - {"unscaled"},
-    "microscopy": {"default", "unscaled", "noise_loss", "global", "smoothness_1e-3", "smoothness_1e-4"},
+    "microscopy": {
+        "default",
+        "unscaled",
+        "noise_loss",
+        "global",
+        "smoothness_3e-3",
+        "smoothness_1e-3",
+        "smoothness_1e-4",
+    },
 }
 """By problem: on microscopy those whose worth depends on it; phases are hardly scaled by default."""
 
 
 def _attempts(problem: str) -> list[Cell]:
-    """Short trainings, as those of the tuning, that show what a choice of ours is worth."""
+    """Short trainings, as those of the tuning, that show what a choice of ours is worth; the default with two seeds."""
+    tried = [(name, 0) for name in _ATTEMPTS if name in _ATTEMPTED[problem]]
     return [
-        Cell(problem, f"attempt_{name}", tier=3, kind="trial", settings=settings, sets=("validation",))
-        for name, settings in _ATTEMPTS.items()
-        if name in _ATTEMPTED[problem]
+        Cell(
+            problem,
+            f"{ATTEMPT}{name}",
+            seed,
+            tier=3,
+            kind="trial",
+            settings=(WITHOUT_MATRIX_UNITS, *_ATTEMPTS[name]),
+            sets=("validation",),
+        )
+        for name, seed in [("default", 0), ("default", 1), *tried[1:]]
     ]
 
 
@@ -335,7 +376,8 @@ CELLS: Sequence[Cell] = (
     *(dataclasses.replace(cell, tier=2) for cell in _second_tier()),
     Cell("microscopy", "cvdm", kind="solvers", tier=2, draws=SOLVERS),
     *_of_unit_size(),
-    *(cell for problem in ("qpi", "microscopy") for cell in _attempts(problem)),
+    *(cell for problem in _ATTEMPTED for cell in _attempts(problem)),
+    *(Cell(problem, DEFAULT, tier=3, kind="levels", settings=(WITHOUT_MATRIX_UNITS,)) for problem in _ATTEMPTED),
 )
 """In order of priority."""
 

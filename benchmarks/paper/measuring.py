@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.matrix import PROBLEMS, Cell, Draw, Problem
+from paper.matrix import LEVELS, OWN, PROBLEMS, Cell, Draw, Problem
 from paper.sources import TestImage, recipe_for, test_images
 from paper.stored import Places, Row, label, sets_of
 from sfumato import metrics
@@ -23,8 +24,10 @@ from sfumato.baselines import Regression
 from sfumato.calibration.ranks import central_interval
 from sfumato.calibration.scores import crps, spread_and_error
 from sfumato.data.scaling import image_range, scale_to
+from sfumato.diffusion import diffuse
 from sfumato.figures import otsu
 from sfumato.methods import Method, Microscope, classical_method
+from sfumato.model import CVDM
 from sfumato.model_file import LoadedModel, load
 from sfumato.noise import NoiseField
 from sfumato.phase_methods import TwoShots, phase_method
@@ -39,7 +42,7 @@ from sfumato.sampling import sample
 from sfumato.schedule import Schedule
 from sfumato.uncertainty import integral_of_beta, rank_correlation
 
-__all__ = ["central", "classical", "draws_of", "in_units", "measure", "score_draws", "score_estimate"]
+__all__ = ["central", "classical", "comparable", "draws_of", "in_units", "measure", "score_draws", "score_estimate"]
 
 BATCH = 4
 """Draws that go through the network together; more of them are no faster on a CPU."""
@@ -59,6 +62,8 @@ def measure(cell: Cell, places: Places) -> Iterator[Row]:
         found = _timing(cell, places)
     elif cell.kind == "sizes":
         found = _sizes(cell, places)
+    elif cell.kind == "levels":
+        found = _levels(cell, places)
     else:
         found = _images(cell, places)
     for method, test_set, image, values in found:
@@ -227,12 +232,8 @@ def score_estimate(estimate: Array, truth: Array, problem: Problem) -> Values:
         >>> score_estimate(truth + 2, truth, problem)["MAE"], score_estimate(truth + 2, truth, problem)["MAE raw"]
         (0.0, 2.0)
     """
-    made, against = (torch.from_numpy(np.array(image, np.float64))[None] for image in (estimate, truth))
-    values = {"MAE raw": float(metrics.mae(made, against))}
-    if problem.remove_mean:
-        made, against = (image - image.mean((-2, -1), keepdim=True) for image in (made, against))
-    if problem.affine:
-        made = metrics.affine_fit(made, against)
+    values = {"MAE raw": float(np.abs(np.asarray(estimate, np.float64) - truth).mean())}
+    made, against = comparable(estimate, truth, problem)
     values |= {
         "MAE": float(metrics.mae(made, against)),
         "NRMSE": _or_nan(lambda: float(metrics.nrmse(made, against))),
@@ -245,6 +246,14 @@ def score_estimate(estimate: Array, truth: Array, problem: Problem) -> Values:
     if problem.pixel_um is not None:
         values |= _sharpness(made[0, 0], against[0, 0], problem.pixel_um)
     return values
+
+
+def comparable(estimate: Array, truth: Array, problem: Problem) -> tuple[Tensor, Tensor]:
+    """As (1, C, H, W), without what no method can know: the mean of a phase, brightness and offset of a specimen."""
+    made, against = (torch.from_numpy(np.array(image, np.float64))[None] for image in (estimate, truth))
+    if problem.remove_mean:
+        made, against = (image - image.mean((-2, -1), keepdim=True) for image in (made, against))
+    return (metrics.affine_fit(made, against) if problem.affine else made), against
 
 
 def score_draws(draws: Tensor, truth: Tensor, problem: Problem) -> Values:
@@ -329,7 +338,7 @@ def _sizes(cell: Cell, places: Places) -> _Found:
     """Error when the same pixels are restored in pieces of different sizes; means are removed in blocks of 64."""
     recipe, model = recipe_for(cell, places), load(places.work / cell.run / "model.safetensors")
     kept = Kept(places, cell, model)
-    number = places.num_images(cell, "noise-free", Draw())
+    number = places.num_images(cell, "noise-free", OWN)
     for place, image in enumerate(test_images(cell.problem, "noise-free", number, recipe, places)):
 
         def work(image: TestImage = image, place: int = place) -> Values:
@@ -350,7 +359,7 @@ def _in_pieces(model: LoadedModel, condition: Array, size: tuple[int, int], plac
         for left in range(0, condition.shape[2], size[1]):
             cut = np.s_[:, top : top + size[0], left : left + size[1]]
             part, _ = normalised(np.ascontiguousarray(condition[cut]), model, on_target_grid=True)
-            estimate[cut] = draws_of(model, part, place, Draw(), num_samples).mean(0).numpy()
+            estimate[cut] = draws_of(model, part, place, OWN, num_samples).mean(0).numpy()
     return estimate
 
 
@@ -362,6 +371,43 @@ def _blockwise(error: Array) -> float:
         for left in range(0, error.shape[2], BLOCK)
     ]
     return float(np.mean([np.abs(block - block.mean()).mean() for block in blocks]))
+
+
+def _levels(cell: Cell, places: Places) -> _Found:
+    """What share of the power of what is diffused the network does not know, by how much noise is on it."""
+    recipe, model = recipe_for(cell, places), load(places.work / cell.run / "model.safetensors")
+    kept, test_set, side = Kept(places, cell, model), sets_of(cell, OWN)[0], places.side(cell)
+    number = places.num_images(cell, test_set, OWN)
+    for place, image in enumerate(test_images(cell.problem, test_set, number, recipe, places)):
+
+        def work(image: TestImage = image, place: int = place) -> Values:
+            condition, _ = normalised(central(image.condition, side), model, on_target_grid=True)
+            target = as_seen(central(image.truth, side), model)
+            with torch.no_grad(), _precision(recipe):
+                return unknown_share(model.model, condition, target, seed=place)
+
+        yield cell.method, "levels", image.name, kept.get(["levels", image.name], work)
+
+
+def as_seen(truth: Array, model: LoadedModel) -> Tensor:
+    """A truth (C, H, W) as the network is trained on it, shape (1, C, H, W)."""
+    seen = in_units(truth, model.info.recipe)
+    if model.info.recipe.data.normalize == "image":
+        seen = 2 * seen - 1
+    return model.info.target.apply(torch.from_numpy(np.ascontiguousarray(seen)).float(), axis=0)[None]
+
+
+def unknown_share(model: CVDM, condition: Tensor, target: Tensor, *, seed: int) -> Values:
+    """Mean square error of the clean image over the mean square of what is diffused, at each of ``LEVELS``."""
+    center = model.center(condition)
+    diffused = (target if center is None else target - center) / model.scale
+    eps = NoiseField(0, image=seed)(0, torch.Size([1, *diffused.shape]))[0]
+    found = {}
+    for level in LEVELS:
+        log_gamma = -F.softplus(torch.tensor(-float(level))).reshape([1] * diffused.ndim)
+        clean = model.predict(diffuse(diffused, eps, log_gamma), log_gamma, condition, center).clean
+        found[f"unknown {level:+d}"] = float((clean - diffused).square().mean() / diffused.square().mean())
+    return found
 
 
 def _timing(cell: Cell, places: Places) -> _Found:

@@ -1,5 +1,6 @@
 """The tables of docs/results.md, made of the stored figures alone, and the check that the page has them."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper.claims import CHAIN, CLAIMS, EXPECTED_COVERAGE, GOALS, HIGHER_IS_BETTER, STRUCTURES, Claim, Finding, verdict
-from paper.matrix import CELLS, PROBLEMS, TRIAL_SHARE, Cell, trials
+from paper.matrix import CELLS, DEFAULT, LEVELS, PROBLEMS, TRIAL_SHARE, Cell, trials
 from paper.pictures import PICTURES
 from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, label, read_all, values_on_common
+from sfumato.schedule import LinearSchedule
 from sfumato.significance import interval, paired_test, ranking
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
     made["tuning"] = _tuning(figures)
     made["size"] = _size(figures)
     made["attempts"] = _attempts(figures)
+    made["levels"] = _levels(figures)
     made["solvers"] = _solvers(figures)
     made["costs"] = _costs(figures)
     return made
@@ -167,9 +170,21 @@ def _tuning(figures: Figures) -> str:
 
 
 def _attempts(figures: Figures) -> str:
-    lines = ["| problem | attempt | MAE on validation images | 95% interval |", "|---|---|---|---|"]
-    short = (cell for cell in CELLS if cell.tier == 3 and cell.kind == "trial")
-    return "\n".join([*lines, *(_short_training(cell, figures) for cell in short)])
+    """Short trainings that differ from the default in one choice, or in the seed alone."""
+    heads = ("problem", "attempt", "MAE on validation images", "95% interval", "change to the default", "p")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for cell in CELLS:
+        if cell.tier == 3 and cell.kind == "trial":
+            now, default = values_on_common(
+                *(
+                    figures.images(cell.problem, method, seed, "validation", "MAE")
+                    for method, seed in ((cell.method, cell.seed), (DEFAULT, 0))
+                )
+            )
+            is_default = (cell.method, cell.seed) == (DEFAULT, 0)
+            change = "| " if is_default or not len(now) else _change(now, default)
+            lines.append(f"{_short_training(cell, figures)} {change} |")
+    return "\n".join(lines)
 
 
 _HALVED: Mapping[tuple[str, str, str], str] = {
@@ -206,11 +221,58 @@ def _change(now: NDArray[np.float64], before: NDArray[np.float64]) -> str:
 
 def _short_training(cell: Cell, figures: Figures) -> str:
     """A row for a cell that is judged on validation images."""
-    values = [*figures.images(cell.problem, cell.method, 0, "validation", "MAE").values()]
+    values = [*figures.images(cell.problem, cell.method, cell.seed, "validation", "MAE").values()]
+    start = f"| {cell.problem} | `{cell.method}`{f', seed {cell.seed}' if cell.seed else ''} |"
     if not values:
-        return f"| {cell.problem} | `{cell.method}` | {_NONE} | |"
+        return f"{start} {_NONE} | |"
     low, high = interval(np.array(values))
-    return f"| {cell.problem} | `{cell.method}` | {np.mean(values):.4g} | {low:.4g} to {high:.4g} |"
+    return f"{start} {np.mean(values):.4g} | {low:.4g} to {high:.4g} |"
+
+
+def _unknown(problem: str, figures: Figures) -> NDArray[np.float64]:
+    """Share of the power that the network does not know, mean over images, by ``LEVELS``; empty if not measured."""
+    each = [figures.images(problem, DEFAULT, 0, "levels", f"unknown {level:+d}").values() for level in LEVELS]
+    return np.array([np.mean([*values]) for values in each if values])
+
+
+_ENDS = {
+    "the paper's schedule": LinearSchedule.named("qpi"),
+    "linear to 0.04": LinearSchedule(1e-4, 0.04, LinearSchedule.SETTINGS["qpi"][2]),
+}
+"""Fixed schedules for phases whose ends are drawn."""
+
+
+def _levels(figures: Figures) -> str:
+    found = {name: values for name in PROBLEMS if len(values := _unknown(name, figures))}
+    if not found:
+        return "Not measured yet."
+    shown = range(0, len(LEVELS), 2)
+    lines = [f"| log-SNR | {' | '.join(f'{LEVELS[place]:+d}' for place in shown)} |", "|---" * (len(shown) + 1) + "|"]
+    lines += [f"| {name} | {' | '.join(f'{100 * values[p]:.0f}%' for p in shown)} |" for name, values in found.items()]
+    return "\n".join(["![What is not known at each level of noise](figures/results_levels.svg)", "", *lines])
+
+
+def draw_levels(figures: Figures) -> "Figure":
+    """What a network does not know of the image, against the noise on it, with the ends of two schedules."""
+    from sfumato.plotting import new_figure
+
+    figure = new_figure(7, 3.2)
+    axes = figure.subplots()
+    for name, colour in (("qpi", "#0072B2"), ("microscopy", "#D55E00")):
+        if len(values := _unknown(name, figures)):
+            axes.plot([*LEVELS], 100 * values, "o-", color=colour, markersize=4, label=PROBLEMS[name].title)
+    for name, schedule in _ENDS.items():
+        end = -math.log(math.expm1(schedule.rate))
+        axes.axvline(end, color="0.4", linestyle="--")
+        axes.annotate(f"end of\n{name}", (end, 101), ha="center", va="bottom", fontsize=8, annotation_clip=False)
+    axes.set_xlabel("log-SNR: from all noise, where sampling starts, to none")
+    axes.set_ylabel("not known (% of its power)")
+    axes.set_xticks(LEVELS[::2])
+    axes.set_ylim(0, 100)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
 
 
 def _costs(figures: Figures) -> str:
@@ -336,6 +398,8 @@ def write(page: Path, results: Path) -> None:
             path = page.parent / "figures" / f"results_{problem}.svg"
             path.parent.mkdir(exist_ok=True)
             draw(problem, figures).savefig(path, metadata={"Date": None})
+    if len(_unknown("qpi", figures)):
+        draw_levels(figures).savefig(page.parent / "figures" / "results_levels.svg", metadata={"Date": None})
 
 
 def check(page: Path, results: Path) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from paper.matrix import PROBLEMS, Cell, cell_named
+from paper.matrix import LEVELS, OWN, PROBLEMS, STUDIES, Cell, cell_named
 from paper.sources import make_data, recipe_for
 from paper.stored import Places, Row, chosen_trial, file_of, is_measured, merge, read, read_all, sets_of
 from sfumato.runfolder import RunFolder
@@ -56,6 +56,8 @@ def minutes(cell: Cell, places: Places) -> tuple[float, float]:
         training = recipe.train.steps * per_step / 60 if cell.trains else 0.0
         if cell.kind in ("classical", "timing"):
             return 0.0, 1.0
+        if cell.kind == "levels":
+            return 0.0, places.num_images(cell, sets_of(cell, OWN)[0], OWN) * len(LEVELS) * area * per_call / 60
         if cell.kind == "sizes":
             return 0.0, 8 * 8 * 16 * 4 * (256 / 176) ** 2 * per_call / 60
         if "model.method=regression" in cell.settings:
@@ -128,7 +130,7 @@ def _next(waiting: Sequence[Cell], running: Sequence[Cell], places: Places) -> C
     for cell in waiting:
         if cell.kind == "tuned" and chosen_trial(cell.problem, read_all(places.results)) is None:
             continue
-        if cell.kind in ("solvers", "sizes") and (
+        if cell.kind in STUDIES and (
             cell.run in [other.name for other in running] or state(cell, places) not in ("trained", "measured")
         ):
             continue

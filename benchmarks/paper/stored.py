@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.matrix import CELLS, PROBLEMS, SAMPLES, TRIAL_CROP, TRIAL_IMAGES, TRIAL_SAMPLES, Cell, Draw, trials
+from paper.matrix import CELLS, OWN, PROBLEMS, SAMPLES, TRIAL_CROP, TRIAL_IMAGES, TRIAL_SAMPLES, Cell, Draw, trials
 from sfumato.durable import replace_text
 
 __all__ = ["Figures", "Places", "Row", "chosen_settings", "chosen_trial", "expected", "merge", "read", "read_all"]
@@ -61,7 +61,7 @@ class Places:
 
     def num_images(self, cell: Cell, test_set: str, draw: Draw) -> int:
         """Images of one set that a cell is measured on."""
-        fewer = {"trial": TRIAL_IMAGES, "sizes": TRIAL_IMAGES}
+        fewer = {"trial": TRIAL_IMAGES, "sizes": TRIAL_IMAGES, "levels": TRIAL_IMAGES}
         number = PROBLEMS[cell.problem].sets.get(test_set, TRIAL_IMAGES)
         return min(self.images, draw.most, fewer.get(cell.kind, number), number)
 
@@ -136,12 +136,12 @@ def read_all(results: Path) -> Figures:
 
 
 def merge(path: Path, rows: Iterable[Row]) -> None:
-    """Put rows into a file in the place of those with the same method, seed, set and image; the order is fixed."""
+    """Put rows into a file in the place of those of the same problem, method, seed, set and image, in a fixed order."""
     new = list(rows)
-    replaced = {(row.method, row.seed, row.set, row.image) for row in new}
-    kept = [row for row in read(path) if (row.method, row.seed, row.set, row.image) not in replaced]
+    replaced = {row[:5] for row in new}
+    kept = [row for row in read(path) if row[:5] not in replaced]
     order = {name: place for place, name in enumerate(dict.fromkeys(cell.method for cell in CELLS))}
-    everything = sorted(kept + new, key=lambda r: (order.get(r.method.partition(":")[0], 99), r.method, r.seed, r.set))
+    everything = sorted(kept + new, key=lambda r: (r.problem, order.get(r.method.partition(":")[0], 99), *r[1:4]))
     lines = [",".join(Row._fields)]
     for row in everything:
         value = "" if math.isnan(row.value) else f"{row.value:.5g}"
@@ -158,8 +158,8 @@ def expected(cell: Cell, places: Places) -> dict[tuple[str, str], int]:
     """How many images a cell has when it is measured, by label and set."""
     if cell.kind == "timing":
         return {("cvdm", "timing"): 1}
-    if cell.kind == "sizes":
-        return {(cell.method, "sizes"): places.num_images(cell, "noise-free", Draw())}
+    if cell.kind in ("sizes", "levels"):
+        return {(cell.method, cell.kind): places.num_images(cell, sets_of(cell, OWN)[0], OWN)}
     return {
         (label(cell, draw), test_set): places.num_images(cell, test_set, draw)
         for draw in cell.draws

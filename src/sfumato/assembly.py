@@ -82,9 +82,11 @@ def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: in
     if model.method == "regression":
         network = _network(model, condition_channels, target_channels)
         return Regression(network, target_channels=target_channels, residual=model.residual)
+    # First, so that a seed gives it the same weights whatever the schedule is: methods can then be compared in pairs.
+    network = _network(model, _input_channels(model, condition_channels, target_channels), target_channels)
     return CVDM(
         _schedule(model, condition_channels, target_channels),
-        _network(model, _input_channels(model, condition_channels, target_channels), target_channels),
+        network,
         target_channels=target_channels,
         predicts=model.predicts,
         objective=model.objective,
