@@ -10,6 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 __all__ = ["Bar"]
 
 _SECONDS_BETWEEN_LINES = 10.0
+_MEMORY = 0.8
+"""Weight of the pace so far against that since the last line: a machine that slept is soon forgotten."""
 
 
 class Bar:
@@ -23,9 +25,10 @@ class Bar:
     """
 
     def __init__(self, title: str, total: int, *, done: int = 0, quiet: bool = False) -> None:
-        self._title, self._total, self._start_done = title, total, done
+        self._title, self._total, self._last_done = title, total, float(done)
         self._quiet = quiet
-        self._started = self._last_line = time.monotonic()
+        self._last_line = time.monotonic()
+        self._pace: float | None = None
         self._bar: Progress | None = None
         if sys.stderr.isatty() and not quiet:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -52,8 +55,9 @@ class Bar:
         now = time.monotonic()
         if self._quiet or (now - self._last_line < _SECONDS_BETWEEN_LINES and done < self._total):
             return
-        self._last_line = now
-        pace = (done - self._start_done) / max(now - self._started, 1e-9)
-        left = f"{(self._total - done) / pace / 60:.1f} min left" if pace > 0 else ""
+        recent = (done - self._last_done) / max(now - self._last_line, 1e-9)
+        self._pace = recent if self._pace is None else _MEMORY * self._pace + (1 - _MEMORY) * recent
+        self._last_line, self._last_done = now, done
+        left = f"{(self._total - done) / self._pace / 60:.1f} min left" if self._pace > 0 else ""
         shown = f"{done:.0f}" if done == int(done) else f"{done:.2f}"
         print(f"{self._title} {shown}/{self._total}  {left}  {text}", file=sys.stderr, flush=True)
