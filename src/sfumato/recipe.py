@@ -138,7 +138,7 @@ class TrainRecipe(_Section):
     ema: float = Field(default=0.999, ge=0, lt=1)
     """Decay of the exponential moving average of the weights."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """`bfloat16` runs the networks in autocast."""
+    """`bfloat16` runs the networks in autocast: faster on GPUs and processors with matrix units, slower elsewhere."""
     compile: bool = False
     """Compile the loss with torch.compile."""
     seed: int = 0
