@@ -76,7 +76,7 @@ _Found = Iterator[tuple[str, str, str, Values]]
 
 def _images(cell: Cell, places: Places) -> _Found:
     recipe, problem = recipe_for(cell, places), PROBLEMS[cell.problem]
-    model = None if cell.kind == "classical" else load(places.work / cell.run / "model.safetensors")
+    model = None if cell.kind == "classical" else load(places.model_file(cell))
     kept = Kept(places, cell, model)
     for draw in cell.draws:
         for test_set in sets_of(cell, draw):
@@ -336,7 +336,7 @@ LAYOUTS = {
 
 def _sizes(cell: Cell, places: Places) -> _Found:
     """Error when the same pixels are restored in pieces of different sizes; means are removed in blocks of 64."""
-    recipe, model = recipe_for(cell, places), load(places.work / cell.run / "model.safetensors")
+    recipe, model = recipe_for(cell, places), load(places.model_file(cell))
     kept = Kept(places, cell, model)
     number = places.num_images(cell, "noise-free", OWN)
     for place, image in enumerate(test_images(cell.problem, "noise-free", number, recipe, places)):
@@ -375,7 +375,7 @@ def _blockwise(error: Array) -> float:
 
 def _levels(cell: Cell, places: Places) -> _Found:
     """What share of the power of what is diffused the network does not know, by how much noise is on it."""
-    recipe, model = recipe_for(cell, places), load(places.work / cell.run / "model.safetensors")
+    recipe, model = recipe_for(cell, places), load(places.model_file(cell))
     kept, test_set, side = Kept(places, cell, model), sets_of(cell, OWN)[0], places.side(cell)
     number = places.num_images(cell, test_set, OWN)
     for place, image in enumerate(test_images(cell.problem, test_set, number, recipe, places)):

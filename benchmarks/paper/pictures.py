@@ -12,11 +12,10 @@ import numpy as np
 import torch
 
 from paper.matrix import CELLS, PROBLEMS, Cell, Draw
-from paper.measuring import Array, central, classical, draws_of, in_units
+from paper.measuring import Array, central, classical, comparable, draws_of, in_units
 from paper.running import state
 from paper.sources import PICTURED, TestImage, recipe_for, test_images
 from paper.stored import Places
-from sfumato import metrics
 from sfumato.figures import draw_comparison, draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.model_file import LoadedModel, load
 from sfumato.restoration.array import normalised
@@ -66,8 +65,12 @@ class Picture:
         return f"results_{self.name}.webp"
 
     def is_possible(self, places: Places) -> bool:
-        """Whether all its models are trained."""
-        return all(cell.kind == "classical" or state(cell, places) in ("trained", "measured") for cell in self.cells())
+        """Whether all its models are trained, and their runs still there."""
+        return all(
+            cell.kind == "classical"
+            or (places.model_file(cell).exists() and state(cell, places) in ("trained", "measured"))
+            for cell in self.cells()
+        )
 
     def cells(self) -> list[Cell]:
         """Of its methods."""
@@ -156,7 +159,7 @@ def _draw(picture: Picture, places: Places) -> "Figure":
         estimates = {NAMES[cell.method]: _estimate(cell, image, truth, places) for cell in cells}
         sought = truth - truth.mean() if PROBLEMS[picture.problem].remove_mean else truth
         return draw_comparison(shown, estimates, sought[0], unit=PROBLEMS[picture.problem].unit)
-    model = load(places.work / last.run / "model.safetensors")
+    model = load(places.model_file(last))
     condition = _condition(image, model, side)
     with torch.no_grad():
         schedule = model.model.schedule(condition)
@@ -196,11 +199,6 @@ def _estimate(cell: Cell, image: TestImage, truth: Array, places: Places) -> Arr
     if cell.kind == "classical":
         estimate = central(classical(cell.method, recipe_for(cell, places)).run(image.condition, 0), side)
     else:
-        model = load(places.work / cell.run / "model.safetensors")
+        model = load(places.model_file(cell))
         estimate = draws_of(model, _condition(image, model, side), 0, Draw(), SAMPLES).mean(0).numpy()
-    if PROBLEMS[cell.problem].remove_mean:
-        estimate = estimate - estimate.mean()
-    if PROBLEMS[cell.problem].affine:
-        made, sought = (torch.from_numpy(np.array(pixels, np.float64))[None] for pixels in (estimate, truth))
-        estimate = metrics.affine_fit(made, sought)[0].numpy()
-    return np.asarray(estimate[0])
+    return np.asarray(comparable(estimate, truth, PROBLEMS[cell.problem])[0][0, 0])

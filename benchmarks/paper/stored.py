@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from paper.matrix import CELLS, OWN, PROBLEMS, SAMPLES, TRIAL_CROP, TRIAL_IMAGES, TRIAL_SAMPLES, Cell, Draw, trials
 from sfumato.durable import replace_text
+from sfumato.runfolder import RunFolder
 
 __all__ = ["Figures", "Places", "Row", "chosen_settings", "chosen_trial", "expected", "merge", "read", "read_all"]
 
@@ -58,6 +59,10 @@ class Places:
         """Draws per image of a cell."""
         fewer = {"trial": TRIAL_SAMPLES, "sizes": TRIAL_SAMPLES}
         return self.samples or fewer.get(cell.kind, SAMPLES)
+
+    def model_file(self, cell: Cell) -> Path:
+        """Of the run whose model is measured."""
+        return RunFolder(self.work / cell.run).model_file
 
     def num_images(self, cell: Cell, test_set: str, draw: Draw) -> int:
         """Images of one set that a cell is measured on."""
