@@ -393,13 +393,20 @@ def write(page: Path, results: Path) -> None:
     if missing:
         raise SystemExit(f"{page} has no place for {', '.join(missing)}; add <!-- begin NAME --> and <!-- end NAME -->")
     page.write_text(text, encoding="utf-8")
-    for problem in PROBLEMS:
-        if _has_figure(problem, figures):
-            path = page.parent / "figures" / f"results_{problem}.svg"
-            path.parent.mkdir(exist_ok=True)
-            draw(problem, figures).savefig(path, metadata={"Date": None})
+    drawn = {problem: draw(problem, figures) for problem in PROBLEMS if _has_figure(problem, figures)}
     if len(_unknown("qpi", figures)):
-        draw_levels(figures).savefig(page.parent / "figures" / "results_levels.svg", metadata={"Date": None})
+        drawn["levels"] = draw_levels(figures)
+    for name, figure in drawn.items():
+        _save(figure, page.parent / "figures" / f"results_{name}.svg")
+
+
+def _save(figure: "Figure", path: Path) -> None:
+    """The same bytes for the same figure."""
+    import matplotlib
+
+    path.parent.mkdir(exist_ok=True)
+    with matplotlib.rc_context({"svg.hashsalt": path.name}):
+        figure.savefig(path, metadata={"Date": None})
 
 
 def check(page: Path, results: Path) -> None:
