@@ -19,10 +19,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bars import Bars
-from paper.matrix import PROBLEMS
+from paper.matrix import EFFORTS, PROBLEMS, Problem
 from paper.measuring import classical, comparable
 from sfumato import load, metrics
 from sfumato import recipe as recipes
@@ -31,6 +30,7 @@ from sfumato.data.frames import PairSource
 from sfumato.demo.run import run_demo
 from sfumato.export.card import Credits, model_card
 from sfumato.held_out import restore_held_out
+from sfumato.methods import Method
 from sfumato.model_file import JSON, LoadedModel, ModelInfo, save_model, set_calibration
 from sfumato.preparation import open_held_out
 from sfumato.recipe import Recipe
@@ -97,9 +97,11 @@ class Making:
             return
         model = load(self.calibrated)
         source = self._held_out(model, "test")
+        rival = _rival(model.info.recipe, self._held_out(model, "calibration"))
+        print(f"compared with {rival.name}: {rival.about}")
         rows, say = [], _Say("measured on")
         for index in range(len(source)):
-            rows.append(_measure(model, source, index))
+            rows.append(_measure(model, rival, source, index))
             say(index + 1, len(source))
         self.measured.parent.mkdir(parents=True, exist_ok=True)
         with self.measured.open("w", newline="", encoding="utf-8") as file:
@@ -165,7 +167,7 @@ def _write_half(path: Path, model: LoadedModel, info: ModelInfo) -> None:
     save_model(path, {name: tensor.half() for name, tensor in model.model.state_dict().items()}, info)
 
 
-def _measure(model: LoadedModel, source: PairSource, index: int) -> dict[str, str]:
+def _measure(model: LoadedModel, rival: Method, source: PairSource, index: int) -> dict[str, str]:
     """How close the mean and its rival come to one truth, and what share of it lies in the interval."""
     measured, pixels = source.read(index, [0] * source.ndim, source.spatial(index))
     truth = as_restored(pixels, model)
@@ -173,21 +175,31 @@ def _measure(model: LoadedModel, source: PairSource, index: int) -> dict[str, st
     assert restored.low is not None
     assert restored.high is not None
     inside = float(((truth >= restored.low) & (truth <= restored.high)).mean())
-    rival = _rival(model.info.recipe, measured)
     row = {"image": source.name(index)}
-    compared_as = PROBLEMS["qpi" if model.info.recipe.problem == "phase" else "microscopy"]
-    for name, estimate in (("rival", rival), ("mean", restored.mean)):
-        compared = comparable(estimate, truth, compared_as)
+    for name, estimate in (("rival", rival.run(measured, index)), ("mean", restored.mean)):
+        compared = comparable(estimate, truth, _compared_as(model.info.recipe))
         row[f"psnr_{name}"] = f"{float(metrics.psnr(*compared)):.3f}"
         row[f"mae_{name}"] = f"{float(metrics.mae(*compared)):.5f}"
     return {**row, "coverage": f"{inside:.4f}"}
 
 
-def _rival(recipe: Recipe, measured: NDArray[np.generic]) -> NDArray[np.generic]:
-    """What one has without a model: the enlarged input, or the transport equation's phase."""
+def _compared_as(recipe: Recipe) -> Problem:
+    return PROBLEMS["qpi" if recipe.problem == "phase" else "microscopy"]
+
+
+def _rival(recipe: Recipe, others: PairSource) -> Method:
+    """What one has without a model: the enlarged input, or the transport equation's phase, damped as suits others."""
     if recipe.problem != "phase":
-        return measured
-    return classical("us_tie", recipe).run(measured, 0)
+        return classical("bicubic", recipe)
+    pairs = [
+        others.read(index, [0, 0], others.spatial(index)) for index in range(0, len(others), -(-len(others) // 12))
+    ]
+
+    def error(method: Method) -> float:
+        scored = (comparable(method.run(measured, 0), truth, _compared_as(recipe)) for measured, truth in pairs)
+        return float(np.mean([float(metrics.mae(*both)) for both in scored]))
+
+    return min((classical("us_tie", recipe, damping) for damping in EFFORTS["us_tie"]), key=error)
 
 
 def scores(table: Path, recipe: Recipe) -> dict[str, JSON]:

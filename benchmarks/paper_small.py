@@ -3,6 +3,7 @@
     python benchmarks/paper_small.py --list                                # cells, their state, expected minutes
     python benchmarks/paper_small.py --run --tier 1 --work runs --jobs 2   # train and measure what is missing; resumes
     python benchmarks/paper_small.py --run qpi/cvdm/0 --work runs          # one cell
+    python benchmarks/paper_small.py --rerun qpi/cvdm/0 --work new         # does it give what is stored?
     python benchmarks/paper_small.py --report                              # tables and figures of docs/results.md
     python benchmarks/paper_small.py --pictures --work runs                # restorations and schedules of models
     python benchmarks/paper_small.py --check                               # the page says what the figures say
@@ -26,6 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--list", action="store_true", help="cells, their state and expected minutes")
     parser.add_argument("--run", nargs="*", metavar="CELL", help="train and measure cells, or all of --tier")
+    parser.add_argument("--rerun", metavar="CELL", help="train a cell anew and compare it with what is stored")
     parser.add_argument("--tier", type=int, help="only cells of this tier")
     parser.add_argument("--work", type=Path, default=Path("runs/paper_small"), help="folder of the runs")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")
@@ -65,6 +67,8 @@ def main() -> None:
 
     if arguments.one:
         running.run_one(arguments.one, places)
+    elif arguments.rerun:
+        sys.exit(0 if running.rerun(arguments.rerun, places) else 1)
     elif arguments.time:
         running.time_cells(cells, places)
     elif arguments.run is not None:

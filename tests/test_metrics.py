@@ -113,6 +113,28 @@ def test_affine_fit_undoes_gain_and_offset_and_is_least_squares(gain: float, off
     torch.testing.assert_close(flat, truth.mean((-3, -2, -1), keepdim=True).expand_as(truth))
 
 
+@given(offset=st.floats(-5, 5), other=st.floats(-5, 5))
+@settings(deadline=None, max_examples=30)
+def test_a_constant_that_nobody_knows_changes_no_score(offset: float, other: float) -> None:
+    estimate, truth = pair(2, 2, 176, 178)
+    moved = torch.tensor([offset, other], dtype=torch.float64)[:, None, None]
+    expected, found = (metrics.without_offset(*both) for both in ((estimate, truth), (estimate + moved, truth - moved)))
+    for one, two in zip(expected, found, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+    assert torch.equal(found[1].amin((-2, -1)), torch.zeros(2, 2, dtype=torch.float64))
+    torch.testing.assert_close(*(image.mean((-2, -1)) for image in found), rtol=0, atol=1e-12)
+
+
+def test_similarity_without_the_offset_is_that_of_images_that_are_alike() -> None:
+    """About means of 0 the middles of two images can have unlike signs, and the similarity is then 0."""
+    x = torch.linspace(0, 2 * torch.pi, 176, dtype=torch.float64)
+    truth = (0.5 * torch.sin(7 * x)[:, None] * torch.sin(9 * x) + 0.02 * torch.cos(x))[None, None]
+    estimate = truth - 0.08 * torch.cos(x)
+    centred = [image - image.mean() for image in (estimate, truth)]
+    assert metrics.ms_ssim(*centred).item() == 0
+    assert metrics.ms_ssim(*metrics.without_offset(estimate, truth)).item() > 0.9
+
+
 def test_one_range_for_all_or_one_each() -> None:
     estimate, truth = pair(2, 1, 20, 20)
     assert torch.equal(

@@ -1,5 +1,6 @@
 """The harness of docs/results.md: one tiny cell end to end, what it resumes, what it reports, and what it compares."""
 
+import dataclasses
 import json
 import math
 import os
@@ -15,11 +16,11 @@ import torch
 from torch import Tensor
 
 from data_sets import make_photographs
-from paper import claims, matrix, page, running, stored
+from paper import claims, matrix, page, provenance, running, stored
 from paper.claims import Finding, better, not_worse, verdict
 from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
-from paper.measuring import unknown_share
-from paper.sources import recipe_for
+from paper.measuring import _single, comparable, score_estimate, unknown_share
+from paper.sources import held_out_images, recipe_for
 from paper.stored import Figures, Places, Row
 from sfumato.model import CVDM, Prediction
 
@@ -43,8 +44,8 @@ TINY = (
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    for name in ("natural_imagenet100", "natural_coco"):
-        make_photographs(folder / name, [f"{number}.png" for number in range(4)])
+    for name, number in (("natural_imagenet100", 4), ("natural_coco", 24)):
+        make_photographs(folder / name, [f"{place:02}.png" for place in range(number)])
     return folder
 
 
@@ -60,8 +61,10 @@ def script(folder: Path, data: Path, *options: str) -> subprocess.CompletedProce
     )
 
 
-def test_a_cell_is_trained_measured_resumed_and_reported(tmp_path: Path, data: Path) -> None:
-    """Losing the last checkpoint and half of what was measured changes nothing in the end."""
+def test_a_cell_is_trained_measured_resumed_and_reported(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Losing the last checkpoint and half of what was measured changes nothing in the end, nor does doing all anew."""
     first = script(tmp_path, data, "--run", "qpi/cvdm/0")
     assert first.returncode == 0, first.stdout + first.stderr
     csv = tmp_path / "results" / "qpi.csv"
@@ -75,6 +78,8 @@ def test_a_cell_is_trained_measured_resumed_and_reported(tmp_path: Path, data: P
     places = Places(tmp_path / "work", data, tmp_path / "results", TINY, 3, 2, 32)
     cell = cell_named("qpi/cvdm/0")
     assert running.state(cell, places) == "measured"
+    other = dataclasses.replace(places, settings=(*TINY, "model.rate_base=8"))
+    assert running.state(cell, other) == "measured with another model.rate_base"
     run = tmp_path / "work" / "qpi" / "cvdm" / "0"
     lines = (run / "measured.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 5  # one head and four images
@@ -108,9 +113,73 @@ def test_a_cell_is_trained_measured_resumed_and_reported(tmp_path: Path, data: P
     with pytest.raises(SystemExit, match="table qpi"):
         page.check(tmp_path / "results.md", tmp_path / "results")
 
+    capsys.readouterr()
+    assert not running.rerun("qpi/cvdm/0", dataclasses.replace(places, work=tmp_path / "new"))
+    told = capsys.readouterr().out
+    of_mae = [row for row in before if row.metric == "MAE"]
+    assert f"qpi/cvdm/0: {len(found) - len(of_mae)} of {len(found)} numbers are the same" in told
+    assert told.count("-50.00%") == 2
+    with pytest.raises(SystemExit, match="give a new --work"):
+        running.rerun("qpi/cvdm/0", places)
+
 
 def test_the_page_says_what_is_stored() -> None:
     page.check(ROOT / "docs" / "results.md", stored.RESULTS)
+
+
+def test_stored_figures_are_of_the_recipes_of_today(tmp_path: Path) -> None:
+    """A default that changes makes figures of models trained before it those of something else."""
+    places = Places(tmp_path, tmp_path, stored.RESULTS)
+    noted = json.loads((stored.RESULTS / provenance.FILE).read_text(encoding="utf-8"))
+    states = {cell.name: running.state(cell, places) for cell in CELLS if cell.trains}
+    measured = {name: state for name, state in states.items() if state.startswith("measured")}
+    assert {*measured} <= {*noted}
+    assert {*measured.values()} == {"measured"}
+
+
+@pytest.mark.parametrize("test_set", PROBLEMS["qpi"].sets)
+def test_settings_are_chosen_on_images_that_are_not_tested(test_set: str, tmp_path: Path, data: Path) -> None:
+    places = Places(tmp_path, data, settings=TINY)
+    recipe = recipe_for(cell_named("qpi/us_tie/0"), places)
+    tested, others = (
+        {image.name for image in held_out_images("qpi", test_set, 99, recipe, places, kept_from_testing=kept)}
+        for kept in (False, True)
+    )
+    assert tested
+    assert others
+    assert not tested & others
+
+
+def test_fewer_images_are_some_of_more(tmp_path: Path, data: Path) -> None:
+    """So that 500 steps on four images can be paired with 16 on eight."""
+    places = Places(tmp_path, data, settings=TINY)
+    recipe = recipe_for(cell_named("qpi/cvdm/0"), places)
+    names = [{i.name for i in held_out_images("qpi", "noise-free", n, recipe, places)} for n in (2, 4, 8)]
+    assert [len(each) for each in names] == [2, 4, 8]
+    assert names[0] < names[1] < names[2]
+
+
+def test_similarity_of_phases_does_not_depend_on_the_sign_of_a_mean() -> None:
+    """About a mean of 0 the middles of two images can have unlike signs, which made it 0 for images that are alike."""
+    x = np.linspace(0, 2 * np.pi, 176)
+    truth = (1.75 + 0.5 * np.sin(7 * x)[:, None] * np.sin(9 * x) + 0.02 * np.cos(x))[None]
+    estimate = truth - 0.08 * np.cos(x) + 3
+    scores = score_estimate(estimate, truth, PROBLEMS["qpi"])
+    assert scores["MS-SSIM"] > 0.9
+    assert scores["MAE"] < 0.06
+    assert scores["MAE raw"] == pytest.approx(3, abs=0.01)
+
+
+def test_a_perfect_draw_is_as_bright_as_the_truth() -> None:
+    """Fitted by itself it would be darker, by the square of its correlation with the truth."""
+    generator = torch.Generator().manual_seed(0)
+    signal = torch.randn(1, 64, 64, generator=generator).double()
+    truth, *draws = signal + 0.5 * torch.randn(65, 1, 64, 64, generator=generator).double()
+    mean = torch.stack(draws).mean(0)
+    fitted, against = _single(3 * draws[0] + 1, 3 * mean + 1, truth, PROBLEMS["microscopy"])
+    assert float(fitted.std() / against.std()) == pytest.approx(1, abs=0.03)
+    by_itself = comparable((3 * draws[0] + 1).numpy(), truth.numpy(), PROBLEMS["microscopy"])[0]
+    assert float(by_itself.std() / against.std()) == pytest.approx(0.8, abs=0.03)
 
 
 def test_names_of_cells_differ() -> None:
@@ -132,7 +201,8 @@ def test_diffusion_methods_share_network_steps_and_order(problem: str, tmp_path:
         one, other = (r.model.model_dump(exclude=may_differ) for r in (recipes[0], recipe))
         assert one == other
         assert recipe.data == recipes[0].data
-        assert recipe.train.model_copy(update={"seed": 0}) == recipes[0].train.model_copy(update={"seed": 0})
+        one, other = (r.train.model_dump(exclude={"seed", "precision"}) for r in (recipes[0], recipe))
+        assert one == other
         assert recipe.sample == recipes[0].sample
 
 
@@ -149,26 +219,70 @@ def test_a_better_method_is_found_better_and_needs_both_seeds() -> None:
         for row in made("qpi", method, seed, "MAE", (factor * truth).tolist())
     ]
     check = better("qpi", "noise-free", "MAE", "cvdm", "cddpm", by=0.3, level=0.01, seeds=2)
-    assert [finding.holds for finding in check(Figures(rows))] == [True, True]
+    assert [finding.holds for finding in check(Figures(rows))] == ["yes", "yes"]
     assert verdict(check(Figures(rows[:24]))) == "not yet measured"
     assert verdict(better("qpi", "noise-free", "MAE", "cvdm", "cddpm", by=0.5)(Figures(rows))) == "not confirmed"
     assert verdict(better("qpi", "noise-free", "MAE", "cddpm", "cvdm")(Figures(rows))) == "not confirmed"
+
+
+def test_too_few_images_leave_a_line_undecided() -> None:
+    rows = [
+        row
+        for m, v in (("cvdm", [1.0, 2.0, 3.0, 4.0]), ("cddpm", [1.1, 2.2, 3.3, 4.4]))
+        for row in made("qpi", m, 0, "MAE", v)
+    ]
+    assert verdict(better("qpi", "noise-free", "MAE", "cvdm", "cddpm")(Figures(rows))) == "undecided"  # least p 0.125
+    assert verdict(better("qpi", "noise-free", "MAE", "cddpm", "cvdm")(Figures(rows))) == "not confirmed"
+
+
+def test_a_margin_on_what_a_score_lacks_is_not_one_on_the_score() -> None:
+    """Near 1 a score can get six times worse within 1% of itself."""
+    base = np.linspace(0.996, 0.999, 12)
+    rows = made("qpi", "one", 0, "MS-SSIM", (1 - 3 * (1 - base)).tolist()) + made(
+        "qpi", "two", 0, "MS-SSIM", base.tolist()
+    )
+    lax, strict = (
+        not_worse("qpi", "noise-free", "MS-SSIM", "one", "two", from_one=from_one) for from_one in (False, True)
+    )
+    assert verdict(lax(Figures(rows))) == "confirmed"
+    assert verdict(strict(Figures(rows))) == "not confirmed"
+
+
+def test_methods_are_compared_on_seeds_that_both_have() -> None:
+    """A better second seed of one method says nothing of the other's."""
+    rows = made("qpi", "cvdm_simple", 0, "MAE", [1.0, 2.0, 3.0]) + made("qpi", "cvdm", 0, "MAE", [1.1, 2.2, 3.3])
+    second = made("qpi", "cvdm", 1, "MAE", [0.1, 0.2, 0.3])
+    assert (
+        page.blocks(Figures(rows), stored.RESULTS, ROOT)["gain"]
+        == page.blocks(Figures(rows + second), stored.RESULTS, ROOT)["gain"]
+    )
+    assert "+10.0%" in page.blocks(Figures(rows + second), stored.RESULTS, ROOT)["gain"]
+
+
+def test_images_of_one_field_count_once() -> None:
+    rows = [
+        Row("w2s", "cvdm", 0, "test", name, "MAE", value)
+        for name, value in (("085_0.tif", 1.0), ("085_1.tif", 3.0), ("086_0.tif", 5.0))
+    ]
+    assert Figures(rows).images("w2s", "cvdm", 0, "test", "MAE") == {"085": 2.0, "086": 5.0}
 
 
 def test_non_inferiority_looks_at_the_end_of_the_interval() -> None:
     generator = np.random.default_rng(0)
     base = generator.uniform(1, 2, 12)
     close, noisy = base * 1.002, base * (1.002 + 0.1 * generator.standard_normal(12))
-    for values, holds in ((close, True), (noisy, False)):
+    for values, holds in ((close, "yes"), (noisy, "undecided"), (base * 1.02, "no")):
         rows = made("qpi", "one", 0, "MAE", values.tolist()) + made("qpi", "two", 0, "MAE", base.tolist())
         assert [f.holds for f in not_worse("qpi", "noise-free", "MAE", "one", "two")(Figures(rows))] == [holds]
 
 
 def test_a_verdict_needs_every_finding() -> None:
-    yes, no, none = (Finding("", "", "", holds) for holds in (True, False, None))
+    answers: tuple[claims.Answer, ...] = ("yes", "no", "undecided", "not measured")
+    yes, no, open_, missing = (Finding("", "", "", holds) for holds in answers)
     assert verdict([yes, yes]) == "confirmed"
-    assert verdict([yes, none]) == "not yet measured"
-    assert verdict([yes, none, no]) == "not confirmed"
+    assert verdict([yes, open_]) == "undecided"
+    assert verdict([yes, open_, missing]) == "not yet measured"
+    assert verdict([yes, open_, missing, no]) == "not confirmed"
     assert verdict([]) == "not yet measured"
 
 

@@ -11,8 +11,9 @@ from typing import Literal
 
 __all__ = [
     "CELLS",
-    "COMMON",
     "DEFAULT",
+    "EFFORTS",
+    "HALF_PRECISION",
     "LEVELS",
     "PROBLEMS",
     "SAMPLES",
@@ -32,10 +33,8 @@ TRIAL_SAMPLES, TRIAL_IMAGES, TRIAL_CROP, TRIAL_SHARE = 8, 8, 128, 4
 ANCESTRAL_STEPS = 200
 """Of CDDPM as the paper sets it. The paper takes 400; half of them is what two cores can afford."""
 ANCESTRAL_IMAGES = 8
-COMMON = ("train.precision=bfloat16",)
-"""Of cells that do not say else, in training and in sampling: faster on a processor with matrix units."""
-WITHOUT_MATRIX_UNITS = "train.precision=float32"
-"""Of what was trained on a processor without them, where bfloat16 is slower: whole problems, or a table's every row."""
+HALF_PRECISION = "train.precision=bfloat16"
+"""Of most trials of the tuning, which were run on a processor with matrix units; all else is in float32."""
 SIMULATION = {"seed": 7, "side": 128, "cells": {"train": 12, "validation": 2, "test": 6}, "levels": (2, 5, 8)}
 """Of the simulated microscope: fields per structure, and the levels of light at which test fields are measured."""
 
@@ -54,6 +53,8 @@ class Problem:
         remove_mean: Whether each image's mean is removed, which for a phase no method can know.
         affine: Whether estimates are fitted to the truth's scale, for intensities that are not absolute.
         pixel_um: Of the targets, where resolution is measured.
+        field: Pattern of the part of an image's name that tells its field, where one field gives several images, which
+            then count as one.
         groups: Whether the first part of an image's name is a structure, which gets a table of its own.
         settings: Of all its cells.
     """
@@ -67,6 +68,7 @@ class Problem:
     remove_mean: bool = False
     affine: bool = False
     pixel_um: float | None = None
+    field: str = ""
     groups: bool = False
     settings: tuple[str, ...] = ()
 
@@ -76,7 +78,7 @@ PROBLEMS: Mapping[str, Problem] = {
         "Phase from two defocused images",
         "qpi",
         "natural_imagenet100",
-        {"noise-free": 12, "noisy": 6},
+        {"noise-free": 16, "noisy": 8},
         unit="rad",
         remove_mean=True,
     ),
@@ -94,8 +96,10 @@ PROBLEMS: Mapping[str, Problem] = {
         "w2s",
         "fluor_denoise_w2s",
         {"test": 12},
+        unit="grey levels",
         affine=True,
-        settings=("train.steps=3000", WITHOUT_MATRIX_UNITS),
+        field=r"\d+(?=_\d)",
+        settings=("train.steps=3000",),
     ),
     "natural_x4": Problem(
         "Photographs, super-resolution x4", "imagenet_x4", "natural_imagenet100", {"kodak": 8}, unit="of white"
@@ -104,9 +108,8 @@ PROBLEMS: Mapping[str, Problem] = {
         "Endoplasmic reticulum, widefield to SIM (T-SIM)",
         "tsim_er",
         "fluor_sim_pairs/tsim_er",
-        {"er3": 8},
+        {"er3": 3},
         affine=True,
-        settings=(WITHOUT_MATRIX_UNITS,),
     ),
     "real_phase": Problem(
         "Phases of real specimens, zero-shot",
@@ -114,7 +117,6 @@ PROBLEMS: Mapping[str, Problem] = {
         "natural_imagenet100",
         {"specimens": 3},
         unit="rad",
-        settings=(WITHOUT_MATRIX_UNITS,),
     ),
 }
 
@@ -143,17 +145,17 @@ ANCESTRAL = Draw(
     "ancestral", "first_order", 1.0, ANCESTRAL_STEPS, "uniform", sets=("noise-free",), most=ANCESTRAL_IMAGES
 )
 SOLVERS = (
-    Draw("2m 16", steps=16, most=4),
-    Draw("2m 32", steps=32, most=4),
-    Draw("ddim 16", "first_order", steps=16, most=4),
-    Draw("ddim 32", "first_order", steps=32, most=4),
-    Draw("ancestral 16", "first_order", 1.0, 16, "uniform", most=4),
-    Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=4),
-    Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=4),
+    Draw("2m 16", steps=16, most=8),
+    Draw("2m 32", steps=32, most=8),
+    Draw("ddim 16", "first_order", steps=16, most=8),
+    Draw("ddim 32", "first_order", steps=32, most=8),
+    Draw("ancestral 16", "first_order", 1.0, 16, "uniform", most=8),
+    Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=8),
+    Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=8),
     Draw("ancestral 500", "first_order", 1.0, 500, "uniform", most=4),
     Draw("ancestral 500 log-SNR", "first_order", 1.0, 500, "log_snr", most=4),
 )
-"""Of the claims on solvers; the two of 500 steps take hours."""
+"""Of the claims on solvers; the two of 500 steps take hours, on half of the images."""
 
 
 STUDIES = ("solvers", "sizes", "levels")
@@ -205,12 +207,17 @@ class Cell:
         return f"{self.problem}/{self.method}/{self.seed}"
 
 
+EFFORTS: Mapping[str, Sequence[float]] = {
+    "us_tie": (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),
+    "wiener": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3),
+    "richardson_lucy": (10, 40, 160, 320, 640),
+}
+"""Of classical methods: damping of slow structures, noise over signal, iterations. The one of least MAE on images kept
+from testing is taken, by test set."""
 COSINE = "model.schedule=cosine"
 LINEAR = "model.schedule=linear_qpi"
 UNSCALED = "model.scale=1.0"
 """Diffuse targets as they are, within -1 and 1, as the paper does. Phases then have half of unit size, too."""
-_RMS = {("qpi", 0): 0.525, ("qpi", 1): 0.515, ("microscopy", 0): 0.161}
-"""Root mean square of what is diffused, by problem and seed, as training measures it on the first patches."""
 REGRESSION = ("model.method=regression",)
 _TRIALS = {
     "qpi": ("linear_qpi", (0.01, 0.02, 0.04, 0.08), (1e-2, 1e-4, 1e-6)),
@@ -226,14 +233,14 @@ def trials(problem: str) -> list[Cell]:
     if problem not in _TRIALS:
         return []
     linear, ends, gammas = _TRIALS[problem]
-    tier = 2 if problem == "natural_x4" else 1
+    tier, precision = (2, ()) if problem == "natural_x4" else (1, (HALF_PRECISION,))
     found = [
         Cell(
             problem,
             f"trial_linear_{end:g}",
             tier=tier,
             kind="trial",
-            settings=(f"model.schedule={linear}", f"model.beta_ends=[1.0e-4, {end}]"),
+            settings=(*precision, f"model.schedule={linear}", f"model.beta_ends=[1.0e-4, {end}]"),
             sets=("validation",),
         )
         for end in ends
@@ -244,7 +251,7 @@ def trials(problem: str) -> list[Cell]:
             f"trial_cosine_{gamma:.0e}",
             tier=tier,
             kind="trial",
-            settings=(COSINE, f"model.gamma_end={gamma:f}"),
+            settings=(*precision, COSINE, f"model.gamma_end={gamma:f}"),
             sets=("validation",),
         )
         for gamma in gammas
@@ -253,65 +260,46 @@ def trials(problem: str) -> list[Cell]:
 
 ATTEMPT = "attempt_"
 DEFAULT = f"{ATTEMPT}default"
-_ATTEMPTS: Mapping[str, tuple[str, ...]] = {
-    "default": (),
-    "unscaled": (UNSCALED,),
-    "rates_6_to_30": ("model.rate_ends=[6, 30]",),
-    "rates_14_to_70": ("model.rate_ends=[14, 70]",),
-    "velocity_loss": ("model.objective=velocity",),
-    "noise_loss": ("model.objective=noise",),
-    "noise": ("model.predicts=noise",),
-    "instance": ("model.norm=instance",),
-    "global": ("model.schedule=global",),
-    "smoothness_3e-3": ("model.smoothness_weight=3.0e-3",),
-    "smoothness_1e-3": ("model.smoothness_weight=1.0e-3",),
-    "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
+_UNIT_SIZE = {"qpi": "model.scale=0.525", "microscopy": "model.scale=0.161"}
+"""Root mean square of what is diffused, as training measures it on the first patches; by default it is divided by twice
+that, so that it has half of unit size."""
+_FIXED = {
+    "qpi": (LINEAR, "model.beta_ends=[1.0e-4, 0.04]"),
+    "microscopy": (COSINE, "model.gamma_end=0.000001"),
 }
-
-
-_ATTEMPTED = {
-    "qpi": {*_ATTEMPTS} - {"unscaled"},
-    "microscopy": {
-        "default",
-        "unscaled",
-        "noise_loss",
-        "global",
-        "smoothness_3e-3",
-        "smoothness_1e-3",
-        "smoothness_1e-4",
+"""As the trials chose."""
+_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    problem: {
+        "default": (),
+        "unit_size": (size,),
+        "fixed": _FIXED[problem],
+        "fixed_unit_size": (size, *_FIXED[problem]),
+        "global": ("model.schedule=global",),
+        "smoothness_1e-3": ("model.smoothness_weight=1.0e-3",),
+        "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
+        "noise_loss": ("model.objective=noise",),
+    }
+    for problem, size in _UNIT_SIZE.items()
+}
+_MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "qpi": {
+        "rates_14_to_70": ("model.rate_ends=[14, 70]",),
+        "velocity_loss": ("model.objective=velocity",),
+        "noise": ("model.predicts=noise",),
+        "instance": ("model.norm=instance",),
     },
+    "microscopy": {"unscaled": (UNSCALED,)},
 }
-"""By problem: on microscopy those whose worth depends on it; phases are hardly scaled by default."""
+"""Whose worth was looked for on one problem."""
 
 
 def _attempts(problem: str) -> list[Cell]:
     """Short trainings, as those of the tuning, that show what a choice of ours is worth; the default with two seeds."""
-    tried = [(name, 0) for name in _ATTEMPTS if name in _ATTEMPTED[problem]]
+    default, *others = {**_ATTEMPTS[problem], **_MORE_ATTEMPTS[problem]}.items()
     return [
-        Cell(
-            problem,
-            f"{ATTEMPT}{name}",
-            seed,
-            tier=3,
-            kind="trial",
-            settings=(WITHOUT_MATRIX_UNITS, *_ATTEMPTS[name]),
-            sets=("validation",),
-        )
-        for name, seed in [("default", 0), ("default", 1), *tried[1:]]
+        Cell(problem, f"{ATTEMPT}{name}", seed, tier=3, kind="trial", settings=settings, sets=("validation",))
+        for (name, settings), seed in [(default, 0), (default, 1), *((other, 0) for other in others)]
     ]
-
-
-def _of_unit_size() -> Iterator[Cell]:
-    """Full trainings in which what is diffused has unit size, twice that of the default."""
-    for (problem, seed), rms in _RMS.items():
-        linear, ends = ("linear_qpi", (0.04, 0.08)) if problem == "qpi" else ("linear_biosr", (0.06,))
-        size = f"model.scale={rms}"
-        yield Cell(problem, "cvdm_unit", seed, 3, (size,))
-        if (problem, seed) == ("qpi", 0):
-            yield Cell(problem, "cvdm_simple_unit", seed, 3, (size, "model.schedule=global"))
-        for end in ends:
-            fixed = (f"model.schedule={linear}", f"model.beta_ends=[1.0e-4, {end}]")
-            yield Cell(problem, f"cddpm_{end:g}_unit", seed, 3, (size, *fixed))
 
 
 def _qpi(seed: int) -> Iterator[Cell]:
@@ -327,9 +315,10 @@ def _qpi(seed: int) -> Iterator[Cell]:
     yield Cell("qpi", "regression", seed, settings=REGRESSION)
     yield Cell("qpi", "cvdm_simple", seed, settings=("model.schedule=global",))
     yield Cell("qpi", "cvdm_two_networks", seed, settings=("model.schedule=paper",))
-    # Trials are short and few images judge them: what else they might have chosen is trained to the end too.
-    yield Cell("qpi", "cddpm_0.04_unscaled", seed, settings=(LINEAR, "model.beta_ends=[1.0e-4, 0.04]", UNSCALED))
+    # Trials are short and few images judge them: what came second is trained to the end too.
+    yield Cell("qpi", "cddpm_cosine", seed, settings=(COSINE, "model.gamma_end=0.000001"))
     if seed == 0:
+        yield Cell("qpi", "cddpm_0.04_unscaled", settings=(LINEAR, "model.beta_ends=[1.0e-4, 0.04]", UNSCALED))
         yield Cell("qpi", "cddpm_velocity", settings=(LINEAR, UNSCALED))
         yield Cell("qpi", "cddpm_noise", settings=(LINEAR, UNSCALED, noise))
 
@@ -360,7 +349,7 @@ def _second_tier() -> Iterator[Cell]:
     yield Cell("tsim_er", "bicubic", kind="classical")
     yield Cell("real_phase", "cvdm")
     yield Cell("real_phase", "cddpm_velocity", settings=(LINEAR,))
-    yield Cell("real_phase", "us_tie", kind="classical")
+    yield Cell("real_phase", "best_tie", kind="classical")
 
 
 CELLS: Sequence[Cell] = (
@@ -368,16 +357,15 @@ CELLS: Sequence[Cell] = (
     *_qpi(0),
     Cell("qpi", "cvdm", kind="sizes"),
     Cell("qpi", "cvdm", kind="timing"),
-    *(Cell("microscopy", name, kind="classical") for name in ("bicubic", "wiener", "richardson_lucy")),
+    *(Cell("microscopy", name, kind="classical") for name in ("truth", "bicubic", "wiener", "richardson_lucy")),
     *_microscopy(0),
     *_qpi(1),
     *_microscopy(1),
     Cell("qpi", "cvdm", kind="solvers", draws=SOLVERS, sets=("noise-free",)),
     *(dataclasses.replace(cell, tier=2) for cell in _second_tier()),
     Cell("microscopy", "cvdm", kind="solvers", tier=2, draws=SOLVERS),
-    *_of_unit_size(),
-    *(cell for problem in _ATTEMPTED for cell in _attempts(problem)),
-    *(Cell(problem, DEFAULT, tier=3, kind="levels", settings=(WITHOUT_MATRIX_UNITS,)) for problem in _ATTEMPTED),
+    *(cell for problem in _ATTEMPTS for cell in _attempts(problem)),
+    *(Cell(problem, DEFAULT, tier=3, kind="levels") for problem in _ATTEMPTS),
 )
 """In order of priority."""
 

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.matrix import LEVELS, OWN, PROBLEMS, Cell, Draw, Problem
-from paper.sources import TestImage, recipe_for, test_images
+from paper.matrix import EFFORTS, LEVELS, OWN, PROBLEMS, TRIAL_IMAGES, Cell, Draw, Problem
+from paper.sources import TestImage, held_out_images, recipe_for
 from paper.stored import Places, Row, label, sets_of
 from sfumato import metrics
 from sfumato.assembly import build_model
@@ -31,7 +32,7 @@ from sfumato.model import CVDM
 from sfumato.model_file import LoadedModel, load
 from sfumato.noise import NoiseField
 from sfumato.phase_methods import TwoShots, phase_method
-from sfumato.physics.optics import SIM_EXTENSION
+from sfumato.physics.optics import SIM_EXTENSION, blur
 from sfumato.problems.microscopy_simulation import Microscope as Simulated
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
@@ -42,13 +43,25 @@ from sfumato.sampling import sample
 from sfumato.schedule import Schedule
 from sfumato.uncertainty import integral_of_beta, rank_correlation
 
-__all__ = ["central", "classical", "comparable", "draws_of", "in_units", "measure", "score_draws", "score_estimate"]
+__all__ = [
+    "central",
+    "classical",
+    "comparable",
+    "draws_of",
+    "effort_of",
+    "in_units",
+    "measure",
+    "score_draws",
+    "score_estimate",
+]
 
 BATCH = 4
 """Draws that go through the network together; more of them are no faster on a CPU."""
 BLOCK = 64
 """Side of the training patches, in whose multiples other sizes are measured."""
 SPECTRUM_BANDS = 8
+RULES = 3
+"""Of measuring; what was measured by others is measured again, from the draws that were kept."""
 
 Array = NDArray[Any]
 Values = dict[str, float]
@@ -78,17 +91,53 @@ def _images(cell: Cell, places: Places) -> _Found:
     recipe, problem = recipe_for(cell, places), PROBLEMS[cell.problem]
     model = None if cell.kind == "classical" else load(places.model_file(cell))
     kept = Kept(places, cell, model)
+    efforts = {} if model else {name: effort_of(cell, name, recipe, places) for name in sets_of(cell, OWN)}
     for draw in cell.draws:
         for test_set in sets_of(cell, draw):
             number = places.num_images(cell, test_set, draw)
-            for place, image in enumerate(test_images(cell.problem, test_set, number, recipe, places)):
+            for place, image in enumerate(held_out_images(cell.problem, test_set, number, recipe, places)):
+                key = [label(cell, draw), test_set, image.name]
 
-                def work(image: TestImage = image, place: int = place, draw: Draw = draw) -> Values:
+                def work(
+                    image: TestImage = image, draw: Draw = draw, place: int = place, key: list[str] = key
+                ) -> Values:
                     if model is None:
-                        return _classical(cell, problem, recipe, image, places.side(cell))
-                    return _restored(model, problem, image, place, draw, places.num_samples(cell), places.side(cell))
+                        return _classical(cell.method, efforts[key[1]], recipe, problem, image, places.side(cell))
+                    drawing = Drawing(model, draw, places.num_samples(cell), places.side(cell))
+                    file = places.work / cell.name / "draws" / f"{'-'.join(key).replace('/', '-')}.npz"
+                    return _restored(drawing, problem, image, place, file)
 
-                yield label(cell, draw), test_set, image.name, kept.get([label(cell, draw), test_set, image.name], work)
+                yield label(cell, draw), test_set, image.name, kept.get(key, work)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How images are restored, the same for all of a set."""
+
+    model: LoadedModel
+    draw: Draw
+    num_samples: int
+    side: int
+
+    def of(self, image: TestImage, place: int, file: Path) -> tuple[Tensor, Tensor, float]:
+        """Condition (1, K, H, W), draws (N, C, H, W) and the seconds that one took; from the file if they are its."""
+        measured = central(image.condition, self.side)
+        condition, _ = normalised(measured, self.model, on_target_grid=True)
+        told = [self.model.sha256, image.name, place, dataclasses.asdict(self.draw), self.num_samples, self.side]
+        fingerprint = hashlib.sha256(json.dumps(told).encode() + measured.tobytes()).hexdigest()
+        if file.exists():
+            with np.load(file) as kept:
+                if str(kept["of"]) == fingerprint:
+                    return condition, torch.from_numpy(kept["draws"]).double(), float(kept["seconds"])
+        started = time.process_time()
+        draws = draws_of(self.model, condition, place, self.draw, self.num_samples).float()
+        seconds = (time.process_time() - started) / len(draws)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(".part")
+        with part.open("wb") as writer:
+            np.savez(writer, of=fingerprint, draws=draws.numpy(), seconds=seconds)
+        part.replace(file)
+        return condition, draws.double(), seconds
 
 
 class Kept:
@@ -101,7 +150,7 @@ class Kept:
         self.path = places.work / cell.name / "measured.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         draws = [dataclasses.asdict(draw) for draw in cell.draws]
-        told = [model.sha256 if model else "", places.num_samples(cell), places.side(cell), draws]
+        told = [RULES, model.sha256 if model else "", places.num_samples(cell), places.side(cell), draws]
         head = {"of": hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]}
         lines = list(_lines(self.path))
         self.values: dict[tuple[str, ...], Values] = {}
@@ -137,31 +186,58 @@ def central(image: Array, side: int) -> Array:
     return image[:, corners[0] : corners[0] + side, corners[1] : corners[1] + side]
 
 
-def classical(method: str, recipe: Recipe) -> Method:
-    """A method that computes, by its name."""
+def classical(method: str, recipe: Recipe, effort: float | None = None) -> Method:
+    """A method that computes, by its name; with one of its ``EFFORTS``, or as the package has it."""
     if recipe.problem == "phase":
         settings = parameters(PhaseSettings, recipe.forward)
         shots = TwoShots(settings.pixel_um, settings.wavelength_um, settings.defocus_um, settings.planes)
-        return phase_method(method, shots)
+        return phase_method(method, shots if effort is None else dataclasses.replace(shots, reg=effort))
     scope = Simulated()
     optics = Microscope(
         scope.pixel_um / 2, scope.numerical_aperture, scope.wavelength_um, offset=float(scope.camera.offset)
     )
-    return classical_method(method, optics)
+    if effort is not None:
+        optics = dataclasses.replace(optics, noise_to_signal=effort, num_iterations=round(effort))
+    found = classical_method(method, optics)
+    if method == "bicubic":
+        return found
+
+    def as_sharp_as_the_target(measured: Array, number: int) -> NDArray[np.float32]:
+        sharp = torch.from_numpy(found.run(measured, number))
+        return blur(sharp, cutoff=SIM_EXTENSION * scope.cutoff, pixel_um=optics.pixel_um).numpy()
+
+    return Method(found.name, as_sharp_as_the_target, f"{found.about}, blurred as the targets are")
 
 
-def _classical(cell: Cell, problem: Problem, recipe: Recipe, image: TestImage, side: int) -> Values:
+def effort_of(cell: Cell, test_set: str, recipe: Recipe, places: Places) -> float | None:
+    """The effort of least MAE on images that are kept from testing."""
+    if cell.method not in EFFORTS:
+        return None
+    problem, side = PROBLEMS[cell.problem], places.side(cell)
+    images = held_out_images(cell.problem, test_set, TRIAL_IMAGES, recipe, places, kept_from_testing=True)
+    errors = {
+        effort: np.mean([_classical(cell.method, effort, recipe, problem, image, side)["MAE"] for image in images])
+        for effort in EFFORTS[cell.method]
+    }
+    return min(errors, key=errors.__getitem__)
+
+
+def _classical(
+    method: str, effort: float | None, recipe: Recipe, problem: Problem, image: TestImage, side: int
+) -> Values:
     """Of a method that sees the whole image, which spares it false borders, and is measured on its middle."""
-    method = classical(cell.method, recipe)
+    truth = in_units(central(image.truth, side), recipe)
+    if method == "truth":
+        return {"resolution": score_estimate(truth, truth, problem)["resolution"]}
     started = time.process_time()
-    estimate = method.run(image.condition, 0)
+    estimate = classical(method, recipe, effort).run(image.condition, 0)
     seconds = time.process_time() - started
-    values = score_estimate(central(estimate, side), in_units(central(image.truth, side), recipe), problem)
+    values = score_estimate(central(estimate, side), truth, problem)
     if problem.affine:
         del values["MAE raw"]  # in the camera's units, not in the model's
-    if cell.method == "bicubic":
+    if method == "bicubic":
         values.pop("resolution", None)  # interpolated noise looks like detail
-    return {**values, "seconds": seconds}
+    return {**values, **({} if effort is None else {"effort": effort}), "seconds": seconds}
 
 
 def in_units(truth: Array, recipe: Recipe) -> Array:
@@ -171,23 +247,18 @@ def in_units(truth: Array, recipe: Recipe) -> Array:
     return (np.asarray(scale_to(truth, image_range(truth, recipe.data.quantiles)), np.float64) + 1) / 2
 
 
-def _restored(
-    model: LoadedModel, problem: Problem, image: TestImage, place: int, draw: Draw, num_samples: int, side: int
-) -> Values:
+def _restored(drawing: Drawing, problem: Problem, image: TestImage, place: int, file: Path) -> Values:
     """Of a model on the middle of an image."""
-    recipe = model.info.recipe
-    measured, truth = central(image.condition, side), in_units(central(image.truth, side), recipe)
-    condition, _ = normalised(measured, model, on_target_grid=True)
-    started = time.process_time()
-    draws = draws_of(model, condition, place, draw, num_samples)
-    seconds = time.process_time() - started
+    model = drawing.model
+    truth = in_units(central(image.truth, drawing.side), model.info.recipe)
+    condition, draws, seconds = drawing.of(image, place, file)
     if len(draws) == 1:
         return {**score_estimate(draws[0].numpy(), truth, problem), "seconds": seconds}
     scored = score_draws(draws, torch.from_numpy(np.ascontiguousarray(truth)), problem)
     with torch.no_grad():
         schedule = model.model.schedule(condition)
         scored |= _schedule_values(schedule, _centred(draws, problem).std(0).numpy(), truth)
-    return {**scored, "seconds": seconds / num_samples}
+    return {**scored, "seconds": seconds}
 
 
 def draws_of(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Tensor:
@@ -232,9 +303,13 @@ def score_estimate(estimate: Array, truth: Array, problem: Problem) -> Values:
         >>> score_estimate(truth + 2, truth, problem)["MAE"], score_estimate(truth + 2, truth, problem)["MAE raw"]
         (0.0, 2.0)
     """
-    values = {"MAE raw": float(np.abs(np.asarray(estimate, np.float64) - truth).mean())}
-    made, against = comparable(estimate, truth, problem)
-    values |= {
+    raw = float(np.abs(np.asarray(estimate, np.float64) - truth).mean())
+    return {"MAE raw": raw, **_scores(*comparable(estimate, truth, problem), problem)}
+
+
+def _scores(made: Tensor, against: Tensor, problem: Problem) -> Values:
+    """Of what :func:`comparable` gave."""
+    values = {
         "MAE": float(metrics.mae(made, against)),
         "NRMSE": _or_nan(lambda: float(metrics.nrmse(made, against))),
         "PSNR": _or_nan(lambda: float(metrics.psnr(made, against))),
@@ -249,18 +324,30 @@ def score_estimate(estimate: Array, truth: Array, problem: Problem) -> Values:
 
 
 def comparable(estimate: Array, truth: Array, problem: Problem) -> tuple[Tensor, Tensor]:
-    """As (1, C, H, W), without what no method can know: the mean of a phase, brightness and offset of a specimen."""
+    """As (1, C, H, W), with what no method can know taken from the truth: a phase's mean, brightness and offset."""
     made, against = (torch.from_numpy(np.array(image, np.float64))[None] for image in (estimate, truth))
     if problem.remove_mean:
-        made, against = (image - image.mean((-2, -1), keepdim=True) for image in (made, against))
+        made, against = metrics.without_offset(made, against)
     return (metrics.affine_fit(made, against) if problem.affine else made), against
+
+
+def _single(draw: Tensor, mean: Tensor, truth: Tensor, problem: Problem) -> tuple[Tensor, Tensor]:
+    """A draw beside the truth as :func:`comparable` does, but with the fit of the mean of draws.
+
+    Its own fit would take even a perfect draw, which is not the truth but another possible one, for too bright.
+    """
+    if not problem.affine:
+        return comparable(draw.numpy(), truth.numpy(), problem)
+    fitted, against = comparable(mean.numpy(), truth.numpy(), problem)
+    slope = fitted.std() / mean.std()
+    return (fitted.mean() + slope * (draw - mean.mean()))[None], against
 
 
 def score_draws(draws: Tensor, truth: Tensor, problem: Problem) -> Values:
     """Metrics of the mean of draws (N, C, H, W) against the truth (C, H, W), of one draw, and of all as a posterior."""
     mean = draws.mean(0)
     values = score_estimate(mean.numpy(), truth.numpy(), problem)
-    single = score_estimate(draws[0].numpy(), truth.numpy(), problem)
+    single = _scores(*_single(draws[0], mean, truth, problem), problem)
     values |= {
         f"{name} single": single[name]
         for name in ("MAE", "resolution", "spectrum low", "spectrum high")
@@ -339,7 +426,7 @@ def _sizes(cell: Cell, places: Places) -> _Found:
     recipe, model = recipe_for(cell, places), load(places.model_file(cell))
     kept = Kept(places, cell, model)
     number = places.num_images(cell, "noise-free", OWN)
-    for place, image in enumerate(test_images(cell.problem, "noise-free", number, recipe, places)):
+    for place, image in enumerate(held_out_images(cell.problem, "noise-free", number, recipe, places)):
 
         def work(image: TestImage = image, place: int = place) -> Values:
             found = {}
@@ -378,7 +465,7 @@ def _levels(cell: Cell, places: Places) -> _Found:
     recipe, model = recipe_for(cell, places), load(places.model_file(cell))
     kept, test_set, side = Kept(places, cell, model), sets_of(cell, OWN)[0], places.side(cell)
     number = places.num_images(cell, test_set, OWN)
-    for place, image in enumerate(test_images(cell.problem, test_set, number, recipe, places)):
+    for place, image in enumerate(held_out_images(cell.problem, test_set, number, recipe, places)):
 
         def work(image: TestImage = image, place: int = place) -> Values:
             condition, _ = normalised(central(image.condition, side), model, on_target_grid=True)

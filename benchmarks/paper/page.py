@@ -1,16 +1,28 @@
 """The tables of docs/results.md, made of the stored figures alone, and the check that the page has them."""
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.claims import CHAIN, CLAIMS, EXPECTED_COVERAGE, GOALS, HIGHER_IS_BETTER, STRUCTURES, Claim, Finding, verdict
-from paper.matrix import CELLS, DEFAULT, LEVELS, PROBLEMS, TRIAL_SHARE, Cell, trials
+from paper.claims import (
+    CHAIN,
+    CLAIMS,
+    EXPECTED_COVERAGE,
+    GOALS,
+    HIGHER_IS_BETTER,
+    SEEDLESS,
+    STRUCTURES,
+    Claim,
+    Finding,
+    verdict,
+)
+from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, PROBLEMS, TRIAL_SHARE, Cell, trials
 from paper.pictures import PICTURES
 from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, label, read_all, values_on_common
 from sfumato.schedule import LinearSchedule
@@ -42,7 +54,6 @@ def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
     made |= {f"pictures {name}": _pictures(name, drawn) for name in dict.fromkeys(p.problem for p in PICTURES)}
     made["tuning"] = _tuning(figures)
-    made["size"] = _size(figures)
     made["attempts"] = _attempts(figures)
     made["levels"] = _levels(figures)
     made["solvers"] = _solvers(figures)
@@ -53,7 +64,7 @@ def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
 def _verdicts(found: Mapping[Claim, Sequence[Finding]]) -> str:
     lines = ["| | claim | verdict | lines that hold |", "|---|---|---|---|"]
     for claim, findings in found.items():
-        holding = f"{sum(finding.holds is True for finding in findings)} of {len(findings)}"
+        holding = f"{sum(finding.holds == 'yes' for finding in findings)} of {len(findings)}"
         lines.append(f"| {claim.number} | {claim.text} | **{verdict(findings)}** | {holding} |")
     return "\n".join(lines)
 
@@ -61,8 +72,7 @@ def _verdicts(found: Mapping[Claim, Sequence[Finding]]) -> str:
 def _claim(claim: Claim, found: Sequence[Finding]) -> str:
     lines = [f"{claim.text}", "", f"Verdict: **{verdict(found)}**. Rule: {claim.rule}", ""]
     lines += ["| what | found | test | holds |", "|---|---|---|---|"]
-    answer = {True: "yes", False: "no", None: ""}
-    lines += [f"| {f.what} | {f.found} | {f.test} | {answer[f.holds]} |" for f in found]
+    lines += [f"| {f.what} | {f.found} | {f.test} | {'' if f.holds == 'not measured' else f.holds} |" for f in found]
     return "\n".join(lines)
 
 
@@ -70,7 +80,8 @@ def _methods(problem: str) -> list[str]:
     """Labels of a problem's methods in the order of the matrix, without the draws of the study of solvers."""
     found = []
     for cell in CELLS:
-        if cell.problem == problem and cell.tier < 3 and cell.kind in ("model", "tuned", "classical"):
+        kinds = ("model", "tuned", "classical")
+        if cell.problem == problem and cell.tier < 3 and cell.kind in kinds and cell.method != "truth":
             found += [label(cell, draw) for draw in cell.draws]
     return list(dict.fromkeys(found))
 
@@ -79,6 +90,11 @@ def _tables(problem: str, figures: Figures) -> str:
     about, parts = PROBLEMS[problem], []
     for test_set in about.sets:
         parts += [_table(problem, test_set, figures, group) for group in (STRUCTURES if about.groups else ("",))]
+    for test_set in about.sets:
+        if itself := figures.images(problem, "truth", 0, test_set, "resolution"):
+            means = [(group, np.mean([*_in_group(itself, group).values()])) for group in STRUCTURES]
+            told = ", ".join(f"{group} {mean:.3g} nm" for group, mean in means)
+            parts.append(f"Resolution of the truth itself by the same analysis: {told}.")
     if _has_figure(problem, figures):
         parts.insert(0, f"![Error of every method](figures/results_{problem}.svg)")
     return "\n\n".join(parts)
@@ -88,18 +104,25 @@ def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
     """Means over images, of all seeds, with 95% intervals; the significantly best in bold."""
     metrics, methods = SHOWN[problem], _methods(problem)
     values = {
-        (method, metric): {
-            image: value
-            for image, value in figures.mean_over_seeds(problem, method, test_set, metric).items()
-            if image.startswith(group) and np.isfinite(value)
-        }
+        (method, metric): _in_group(figures.mean_over_seeds(problem, method, test_set, metric), group)
         for method in methods
         for metric in metrics
     }
-    best = {metric: _best({m: values[m, metric] for m in methods}, metric) for metric in metrics}
+    common = {metric: _common_seeds(problem, methods, test_set, metric, figures) for metric in metrics}
+    best = {
+        metric: _best(
+            {
+                m: _in_group(figures.mean_over_seeds(problem, m, test_set, metric, only=common[metric]), group)
+                for m in methods
+            },
+            metric,
+        )
+        for metric in metrics
+    }
     heads = [f"{metric} ({_UNITS[metric]})" if metric in _UNITS else metric for metric in metrics]
+    unit = f"; MAE and CRPS in {PROBLEMS[problem].unit}" if "MAE" in metrics else ""
     lines = [
-        f"**{PROBLEMS[problem].title}, {group or test_set}**; MAE and CRPS in {PROBLEMS[problem].unit}.",
+        f"**{PROBLEMS[problem].title}, {group or test_set}**{unit}.",
         "",
         f"| method | seeds | images | {' | '.join(heads)} |",
         "|---" * (len(metrics) + 3) + "|",
@@ -115,12 +138,23 @@ def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
     return "\n".join(lines)
 
 
+def _in_group(values: Mapping[str, float], group: str) -> dict[str, float]:
+    """Of one structure, or of all."""
+    return {image: value for image, value in values.items() if image.startswith(group) and np.isfinite(value)}
+
+
 def _cell(numbers: Sequence[float], is_best: bool) -> str:
     if not numbers:
         return ""
     low, high = interval(np.array(numbers))
     mean = f"{np.mean(numbers):.3g}"
     return f"**{mean}** ({low:.3g} to {high:.3g})" if is_best else f"{mean} ({low:.3g} to {high:.3g})"
+
+
+def _common_seeds(problem: str, methods: Iterable[str], test_set: str, metric: str, figures: Figures) -> set[int]:
+    """Seeds of all methods that are measured; what has no seed has the first, and does not count."""
+    each = [figures.seeds(problem, method, test_set, metric) for method in methods if method not in SEEDLESS]
+    return {0, 1}.intersection(*filter(None, each))
 
 
 def _best(values: Mapping[str, Mapping[str, float]], metric: str) -> str | None:
@@ -138,7 +172,8 @@ def _best(values: Mapping[str, Mapping[str, float]], metric: str) -> str | None:
 
 def _gain(figures: Figures) -> str:
     """MAE along the chain from the paper's CDDPM to CVDM, on the images that all of its measured methods have."""
-    values = {method: figures.mean_over_seeds("qpi", method, "noise-free", "MAE") for method in CHAIN}
+    seeds = _common_seeds("qpi", CHAIN, "noise-free", "MAE", figures)
+    values = {method: figures.mean_over_seeds("qpi", method, "noise-free", "MAE", only=seeds) for method in CHAIN}
     some = [each for each in values.values() if each]
     images = [image for image in some[0] if all(image in each for each in some)] if some else []
     lines = [
@@ -159,12 +194,20 @@ def _gain(figures: Figures) -> str:
     return "\n".join(lines)
 
 
+_EFFORT = {"us_tie": "damping", "wiener": "noise over signal", "richardson_lucy": "iterations:"}
+
+
 def _tuning(figures: Figures) -> str:
     lines = ["| problem | candidate | MAE on validation images | 95% interval | |", "|---|---|---|---|---|"]
     for problem in PROBLEMS:
         chosen = chosen_trial(problem, figures)
         for trial in trials(problem):
             lines.append(f"{_short_training(trial, figures)} {'chosen' if trial == chosen else ''} |")
+    lines += ["", "| problem, set | classical method | setting |", "|---|---|---|"]
+    for problem, about in PROBLEMS.items():
+        for method, test_set in itertools.product(EFFORTS, about.sets):
+            for effort in sorted({*figures.images(problem, method, 0, test_set, "effort").values()}):
+                lines.append(f"| {problem}, {test_set} | `{method}` | {_EFFORT[method]} {effort:g} |")
     costs = [f"{len(trials(name)) / TRIAL_SHARE:g} trainings on {name}" for name in PROBLEMS if trials(name)]
     return "\n".join([*lines, "", f"What the tuning costs on top, in full trainings: {', '.join(costs)}."])
 
@@ -184,33 +227,6 @@ def _attempts(figures: Figures) -> str:
             is_default = (cell.method, cell.seed) == (DEFAULT, 0)
             change = "| " if is_default or not len(now) else _change(now, default)
             lines.append(f"{_short_training(cell, figures)} {change} |")
-    return "\n".join(lines)
-
-
-_HALVED: Mapping[tuple[str, str, str], str] = {
-    ("qpi", "noise-free", "cvdm_unit"): "cvdm",
-    ("qpi", "noisy", "cvdm_unit"): "cvdm",
-    ("qpi", "noise-free", "cvdm_simple_unit"): "cvdm_simple",
-    ("qpi", "noise-free", "cddpm_0.04_unit"): "cddpm_0.04_unscaled",
-    ("qpi", "noisy", "cddpm_0.04_unit"): "cddpm_0.04_unscaled",
-    ("microscopy", "fields", "cvdm_unit"): "cvdm",
-}
-"""What differs in the size of what is diffused alone, by problem, set and method of unit size."""
-
-
-def _size(figures: Figures) -> str:
-    """MAE of full trainings with unit size and with half of it, by seed."""
-    lines = ["| problem, set | method | seed | MAE | of half the size | MAE | change | p |", "|---" * 8 + "|"]
-    for (problem, test_set, unit), half in _HALVED.items():
-        for seed in figures.seeds(problem, unit, test_set, "MAE"):
-            one, other = values_on_common(
-                *(figures.images(problem, method, seed, test_set, "MAE") for method in (unit, half))
-            )
-            start = f"| {problem}, {test_set} | `{unit}` | {seed} |"
-            if not len(one):
-                lines.append(f"{start} | `{half}` | {_NONE} | | |")
-                continue
-            lines.append(f"{start} {one.mean():.4g} | `{half}` | {other.mean():.4g} | {_change(other, one)} |")
     return "\n".join(lines)
 
 

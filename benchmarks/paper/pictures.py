@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from paper.matrix import CELLS, PROBLEMS, Cell, Draw
-from paper.measuring import Array, central, classical, comparable, draws_of, in_units
+from paper.measuring import Array, central, classical, comparable, draws_of, effort_of, in_units
 from paper.running import state
-from paper.sources import PICTURED, TestImage, recipe_for, test_images
+from paper.sources import PICTURED, TestImage, held_out_images, recipe_for
 from paper.stored import Places
 from sfumato.figures import draw_comparison, draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.model_file import LoadedModel, load
@@ -157,8 +157,8 @@ def _draw(picture: Picture, places: Places) -> "Figure":
     shown = central(image.condition, side)[0]
     if picture.kind == "comparison":
         estimates = {NAMES[cell.method]: _estimate(cell, image, truth, places) for cell in cells}
-        sought = truth - truth.mean() if PROBLEMS[picture.problem].remove_mean else truth
-        return draw_comparison(shown, estimates, sought[0], unit=PROBLEMS[picture.problem].unit)
+        sought = comparable(truth, truth, PROBLEMS[picture.problem])[1]
+        return draw_comparison(shown, estimates, np.asarray(sought[0, 0]), unit=PROBLEMS[picture.problem].unit)
     model = load(places.model_file(last))
     condition = _condition(image, model, side)
     with torch.no_grad():
@@ -181,7 +181,7 @@ def _image(picture: Picture, places: Places) -> TestImage:
     recipe = recipe_for(picture.cells()[-1], places)
     is_photograph = recipe.problem in ("phase", "natural")
     test_set = PICTURED if is_photograph else next(iter(PROBLEMS[picture.problem].sets))
-    images = test_images(picture.problem, test_set, 99, recipe, places)
+    images = held_out_images(picture.problem, test_set, 99, recipe, places)
     named = [image for image in images if picture.image in image.name]
     bright = [image for image in named if "level_08" in image.name]
     if not named:
@@ -197,7 +197,9 @@ def _estimate(cell: Cell, image: TestImage, truth: Array, places: Places) -> Arr
     """(H, W), as its metrics see it: without what no method can know."""
     side = places.side(cell)
     if cell.kind == "classical":
-        estimate = central(classical(cell.method, recipe_for(cell, places)).run(image.condition, 0), side)
+        recipe = recipe_for(cell, places)
+        effort = effort_of(cell, next(iter(PROBLEMS[cell.problem].sets)), recipe, places)
+        estimate = central(classical(cell.method, recipe, effort).run(image.condition, 0), side)
     else:
         model = load(places.model_file(cell))
         estimate = draws_of(model, _condition(image, model, side), 0, Draw(), SAMPLES).mean(0).numpy()

@@ -13,21 +13,25 @@ from pathlib import Path
 from statistics import median
 
 from paper.matrix import LEVELS, OWN, PROBLEMS, STUDIES, Cell, cell_named
+from paper.provenance import outdated, record
 from paper.sources import make_data, recipe_for
 from paper.stored import Places, Row, chosen_trial, file_of, is_measured, merge, read, read_all, sets_of
 from sfumato.runfolder import RunFolder
 from sfumato.subnormals import without_subnormals
 
-__all__ = ["list_cells", "run", "run_one", "state", "time_cells"]
+__all__ = ["list_cells", "rerun", "run", "run_one", "state", "time_cells"]
 
 SCRIPT = Path(__file__).parents[1] / "paper_small.py"
 COSTS = "costs.csv"
+RERUN_SPREAD = 0.05
+"""Between processors, which round differently; on the same one nothing changes."""
 
 
 def state(cell: Cell, places: Places) -> str:
-    """Where a cell stands: missing, training k of n, trained, measured; or what it waits for."""
+    """Where a cell stands: missing, training k of n, trained, measured, with which settings; or what it waits for."""
     if is_measured(cell, places, read(places.results / f"{file_of(cell)}.csv")):
-        return "measured"
+        former = outdated(cell, places) if cell.trains else []
+        return f"measured with another {former[0]}" if former else "measured"
     if not cell.trains and cell.kind in ("classical", "timing"):
         return "missing"
     folder = RunFolder(places.work / cell.run)
@@ -177,6 +181,35 @@ def run_one(name: str, places: Places) -> None:
         merge(folder / "rows.csv", rows)
 
 
+def rerun(name: str, places: Places) -> bool:
+    """Train and measure a cell anew, in a folder of runs without it, and print how far that is from what is stored.
+
+    Returns:
+        Whether the mean of each set's MAE is within ``RERUN_SPREAD``.
+    """
+    cell = cell_named(name)
+    if (places.work / cell.name).exists():
+        raise SystemExit(f"{places.work / cell.name} is there already, so nothing would be trained; give a new --work")
+    run_one(name, places)
+    again, before = (
+        {row[:6]: row.value for row in rows if (row.problem, row.seed) == (cell.problem, cell.seed)}
+        for rows in (read(places.work / cell.name / "rows.csv"), read(places.results / f"{file_of(cell)}.csv"))
+    )
+    common = [key for key in again if key in before and key[5] not in ("seconds", "minutes")]
+    if not common:
+        raise SystemExit(f"{name} is not stored in {places.results}, so there is nothing to compare with")
+    same = sum(repr(again[key]) == repr(before[key]) for key in common)  # as text, since NaN is not itself
+    print(f"{name}: {same} of {len(common)} numbers are the same to all digits stored")
+    within = True
+    for method, test_set in dict.fromkeys((key[1], key[3]) for key in common):
+        keys = [key for key in common if (key[1], key[3], key[5]) == (method, test_set, "MAE")]
+        if keys:
+            now, then = (sum(values[key] for key in keys) / len(keys) for values in (again, before))
+            print(f"{method}, {test_set}: MAE {now:.4g}, stored {then:.4g}, {100 * (now / then - 1):+.2f}%")
+            within &= abs(now / then - 1) <= RERUN_SPREAD
+    return within
+
+
 def _training_time(cell: Cell, places: Places) -> Iterator[Row]:
     """Minutes that the training took on its core, from the median of its steps."""
     if cell.trains:
@@ -206,6 +239,8 @@ def collect(cell: Cell, places: Places) -> None:
     rows = read(places.work / cell.name / "rows.csv")
     if rows:
         merge(places.results / f"{file_of(cell)}.csv", rows)
+        if cell.trains:
+            record(cell, places)
 
 
 def time_cells(cells: Sequence[Cell], places: Places) -> None:

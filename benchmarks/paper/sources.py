@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.matrix import COMMON, PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
+from paper.matrix import PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
 from paper.stored import Places, chosen_settings
 from sfumato.cli.settings import recipe_of
 from sfumato.durable import replace_text
@@ -19,7 +19,7 @@ from sfumato.recipe import Recipe
 if TYPE_CHECKING:
     from sfumato.data.frames import PairSource
 
-__all__ = ["PICTURED", "TestImage", "recipe_for", "test_images"]
+__all__ = ["PICTURED", "TestImage", "held_out_images", "recipe_for"]
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "small"
 NOISE_SEED = 1000
@@ -54,7 +54,6 @@ def recipe_for(cell: Cell, places: Places) -> Recipe:
     """
     problem = PROBLEMS[cell.problem]
     settings = [
-        *COMMON,
         *problem.settings,
         *cell.settings,
         f"train.seed={cell.seed}",
@@ -106,7 +105,9 @@ def _write_w2s(places: Places) -> None:
     replace_text(places.work / "w2s" / "pairs.csv", "\n".join(rows) + "\n", untouched="No list was written")
 
 
-def test_images(problem: str, test_set: str, number: int, recipe: Recipe, places: Places) -> list[TestImage]:
+def held_out_images(
+    problem: str, test_set: str, number: int, recipe: Recipe, places: Places, *, kept_from_testing: bool = False
+) -> list[TestImage]:
     """So many images of a set, spread evenly over it, or over the structures and levels of light.
 
     Args:
@@ -115,18 +116,29 @@ def test_images(problem: str, test_set: str, number: int, recipe: Recipe, places
         number: How many.
         recipe: From :func:`recipe_for`.
         places: Where data are.
+        kept_from_testing: Others of the same kind, to choose settings by.
     """
-    source = _source(problem, test_set, recipe, places)
+    is_photograph = recipe.problem in ("phase", "natural")
+    source = _source(problem, "validation" if kept_from_testing and not is_photograph else test_set, recipe, places)
     indices = list(range(len(source)))
     if problem == "microscopy":
         indices = [index for index in indices if _is_wanted(source.name(index))]
-    # Fewer images are some of the full set's, so that methods measured on fewer can be paired with the others.
+    if problem == "qpi" and test_set in PROBLEMS[problem].sets:
+        # Defaults were chosen while looking at figures of these; what counts is measured on others.
+        looked_at = {*_spread(indices, 12), *_spread(indices, 6)}
+        indices = [index for index in indices if (index in looked_at) == kept_from_testing]
+    if not indices:
+        raise SystemExit(
+            f"no image is left of {test_set!r} of {problem} in {places.data}; see its README for the whole set"
+        )
+    # Fewer images are some of the full set's, and four some of eight, so that what is measured on fewer can be paired.
     full = _spread(indices, PROBLEMS[problem].sets.get(test_set, TRIAL_IMAGES))
     images = []
-    for index in _spread(full, number):
+    wanted = min(number, len(full))
+    for index in [full[place * len(full) // wanted] for place in range(wanted)]:
         condition, truth = source.read(index, [0, 0], source.spatial(index))
         name = source.name(index)
-        short = name.rpartition("/")[2] if recipe.problem in ("phase", "natural") else name
+        short = name.rpartition("/")[2] if is_photograph else name
         images.append(TestImage(short, np.asarray(condition), np.asarray(truth)))
     return images
 
@@ -136,7 +148,6 @@ def _spread(items: list[int], number: int) -> list[int]:
     return [items[int(place)] for place in np.linspace(0, len(items) - 1, min(number, len(items)))]
 
 
-test_images.__test__ = False  # type: ignore[attr-defined]
 TestImage.__test__ = False  # type: ignore[attr-defined]
 
 

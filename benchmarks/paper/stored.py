@@ -3,6 +3,7 @@
 import csv
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,10 +96,13 @@ class Figures:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.rows = list(rows)
-        self._values: dict[tuple[str, str, int, str, str], dict[str, float]] = {}
+        each: dict[tuple[str, str, int, str, str], dict[str, list[float]]] = {}
         for row in self.rows:
             key = (row.problem, row.method, row.seed, row.set, row.metric)
-            self._values.setdefault(key, {})[row.image] = row.value
+            each.setdefault(key, {}).setdefault(_unit(row), []).append(row.value)
+        self._values = {
+            key: {unit: sum(values) / len(values) for unit, values in units.items()} for key, units in each.items()
+        }
 
     def images(self, problem: str, method: str, seed: int, test_set: str, metric: str) -> Mapping[str, float]:
         """Value by image; empty if not measured."""
@@ -108,12 +112,22 @@ class Figures:
         """For which there are values."""
         return sorted({key[2] for key in self._values if (*key[:2], *key[3:]) == (problem, method, test_set, metric)})
 
-    def mean_over_seeds(self, problem: str, method: str, test_set: str, metric: str) -> dict[str, float]:
-        """Value by image, the mean over seeds."""
+    def mean_over_seeds(
+        self, problem: str, method: str, test_set: str, metric: str, *, only: Iterable[int] | None = None
+    ) -> dict[str, float]:
+        """Value by image, the mean over seeds, or over some of them."""
         seeds = self.seeds(problem, method, test_set, metric)
+        seeds = seeds if only is None else [seed for seed in seeds if seed in {*only}]
         each = [self.images(problem, method, seed, test_set, metric) for seed in seeds]
         common = [image for image in each[0] if all(image in other for other in each)] if each else []
         return {image: float(np.mean([values[image] for values in each])) for image in common}
+
+
+def _unit(row: Row) -> str:
+    """Of replication: an image, or the field that several images show."""
+    field = PROBLEMS[row.problem].field if row.set in PROBLEMS[row.problem].sets else ""
+    found = re.search(field, row.image) if field else None
+    return found[0] if found else row.image
 
 
 def values_on_common(
@@ -197,7 +211,7 @@ def chosen_settings(problem: str, places: Places) -> list[str]:
     chosen = chosen_trial(problem, Figures(read(places.results / f"{TUNING}.csv")))
     if chosen is None:
         raise SystemExit(f"the trials of {problem} are not all measured: run those first ({problem}/trial_...)")
-    return list(chosen.settings)
+    return [setting for setting in chosen.settings if setting.startswith("model.")]
 
 
 def data_folder() -> Path:

@@ -12,7 +12,7 @@ from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
 from sfumato.data.image import PixelSize
 from sfumato.data.io import write_image
 from sfumato.errors import ImageError, RecipeError
-from sfumato.metrics import ms_ssim
+from sfumato.metrics import ms_ssim, without_offset
 from sfumato.model_file import LoadedModel
 from sfumato.problems.clinical import Stack, protocol, two_shot_tie
 from sfumato.restoration.array import restore
@@ -85,7 +85,7 @@ def compare(
             phases[title] = torch.from_numpy(np.asarray(restored.mean, np.float32)).reshape(specimen.pseudo_truth.shape)
         truth = specimen.pseudo_truth
         table[name] = {
-            title: float(ms_ssim((phase - phase.mean())[None, None], truth[None, None]))
+            title: float(ms_ssim(*without_offset(phase[None, None], truth[None, None])))
             for title, phase in phases.items()
         }
         sizes = {axis: PixelSize(pixel_um, "micrometer") for axis in "YX"}

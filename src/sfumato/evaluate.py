@@ -119,8 +119,7 @@ def evaluate(
         source: Pairs of 2-D images.
         affine: Bring each estimate to its truth by the best scale and offset first, for intensities that are not
             absolute; the same for every method.
-        remove_mean: Remove each image's mean from estimate and truth first, for phases, whose constant no intensity
-            shows.
+        remove_mean: Give each estimate its truth's mean first, for phases, whose constant no intensity shows.
         pixel_um: Side of a target pixel; given, resolution by decorrelation analysis is measured too.
         most: Only so many images, spread evenly over the set.
         num_examples: How many images to keep for pictures.
@@ -145,18 +144,17 @@ def evaluate(
         if metric not in used
     ]
     if remove_mean:
-        notes.append("The mean of each image was removed from estimate and truth before measuring.")
+        notes.append("Each estimate was given its truth's mean before measuring.")
     if pixel_um is not None:
         used.append(_resolution(pixel_um))
     shown = set(chosen[:: max(1, -(-number // max(num_examples, 1)))][:num_examples])
     values, examples, done = np.empty((len(used), len(methods), number)), [], 0
     for place, index in enumerate(chosen):
         condition, truth = source.read(index, [0, 0], source.spatial(index))
-        truth = _without_mean(truth) if remove_mean else truth
-        estimates = []
+        estimates, against = [], torch.from_numpy(np.asarray(truth, np.float64))[None]
         for row, method in enumerate(methods):
             made = method.run(condition, place)
-            estimate, against = _comparable(method, _without_mean(made) if remove_mean else made, truth, affine)
+            estimate, against = _comparable(method, made, truth, affine=affine, remove_mean=remove_mean)
             values[:, row, place] = list(_measured(used, estimate, against))
             estimates.append(estimate[0].numpy())
             done += 1
@@ -164,7 +162,7 @@ def evaluate(
                 progress(done, number * len(methods))
         if index in shown:
             middles = [_middle(estimate) for estimate in estimates]
-            examples.append(Example(source.name(index), _middle(condition), _middle(truth), middles))
+            examples.append(Example(source.name(index), _middle(condition), _middle(against[0].numpy()), middles))
     images = [source.name(index) for index in chosen]
     return Evaluation(list(methods), images, used, values, affine, examples, notes)
 
@@ -213,23 +211,19 @@ def _resolution(pixel_um: float) -> Metric:
     return Metric("Resolution (nm)", measure, False)
 
 
-def _comparable(method: Method, estimate: Array, truth: Array, affine: bool) -> tuple[Tensor, Tensor]:
+def _comparable(
+    method: Method, estimate: Array, truth: Array, *, affine: bool, remove_mean: bool
+) -> tuple[Tensor, Tensor]:
     """Both as (1, C, H, W) of float64."""
     if estimate.shape != truth.shape:
         raise ImageError(
             f"{method.name} gives an image of shape {estimate.shape} and the truth has {truth.shape}; "
             "leave the method out, or give targets of its channels and grid"
         )
-    pair = (torch.from_numpy(np.asarray(image, np.float64))[None] for image in (estimate, truth))
-    made, against = pair
+    made, against = (torch.from_numpy(np.asarray(image, np.float64))[None] for image in (estimate, truth))
+    if remove_mean:
+        made, against = metrics.without_offset(made, against)
     return (metrics.affine_fit(made, against) if affine else made), against
-
-
-def _without_mean(image: Array) -> Array:
-    """(C, H, W) of float64, each channel of mean 0."""
-    exact = np.asarray(image, np.float64)
-    centred: Array = exact - exact.mean((-2, -1), keepdims=True)
-    return centred
 
 
 def _measured(used: Sequence[Metric], estimate: Tensor, truth: Tensor) -> Iterator[float]:

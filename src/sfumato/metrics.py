@@ -12,7 +12,7 @@ from types import ModuleType
 
 from torch import Tensor
 
-__all__ = ["affine_fit", "mae", "ms_ssim", "nrmse", "psnr", "rmse", "ssim", "value_range"]
+__all__ = ["affine_fit", "mae", "ms_ssim", "nrmse", "psnr", "rmse", "ssim", "value_range", "without_offset"]
 
 _EXPONENTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 """Of the five scales, from fine to coarse [Wang 2003]; they sum to 1."""
@@ -127,6 +127,24 @@ def affine_fit(estimate: Tensor, truth: Tensor) -> Tensor:
     # A flat estimate has no scale: its best fit is the truth's mean.
     slope = (together / spread).where(spread > 0, 0.0)
     return level + slope * (estimate - centre)
+
+
+def without_offset(estimate: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
+    """Both without a constant that no method can know, as that of a phase, shapes (B, C, H, W).
+
+    The estimate gets the truth's mean, and the truth 0 as its least value: structural similarity compares means, and is
+    0 for images that are alike but have means of unlike signs.
+
+    Example:
+        >>> import torch
+        >>> truth = torch.arange(16.0).reshape(1, 1, 4, 4)
+        >>> estimate, against = without_offset(truth - 40, truth + 7)
+        >>> torch.equal(estimate, truth), torch.equal(against, truth)
+        (True, True)
+    """
+    _check(estimate, truth)
+    against = truth - truth.amin((-2, -1), keepdim=True)
+    return estimate - estimate.mean((-2, -1), keepdim=True) + against.mean((-2, -1), keepdim=True), against
 
 
 def _check(estimate: Tensor, truth: Tensor) -> None:

@@ -34,9 +34,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of draws and of statistics.")] = 0,
     most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
     affine: Annotated[bool, typer.Option(help="Fit scale and offset of each estimate to the truth first.")] = False,
-    remove_mean: Annotated[
-        bool, typer.Option(help="Remove each image's mean from estimate and truth first; for phases.")
-    ] = False,
+    remove_mean: Annotated[bool, typer.Option(help="Give each estimate its truth's mean first; for phases.")] = False,
     resolution: Annotated[bool, typer.Option(help="Measure resolution too; needs --pixel-um.")] = False,
     pixel_um: Annotated[float | None, typer.Option(help="Side of a target pixel.")] = None,
     numerical_aperture: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
