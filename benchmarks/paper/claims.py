@@ -381,9 +381,8 @@ CLAIMS: Sequence[Claim] = (
     Claim(
         "7",
         "On real through-focus data CVDM beats CDDPM.",
-        "The propagated phase explains the defocused image better on the mean of three specimens; three are too "
-        "few for a "
-        "test, so the ratio of means decides.",
+        "The propagated phase explains the defocused image better on the mean of three specimens; three are too few "
+        "for a test, so the interval of the ratio of means decides.",
         [ratio_of_means("real_phase", "specimens", ("forward error",) * 2, ("cvdm", "cddpm_velocity"), high=1)],
     ),
     Claim(
