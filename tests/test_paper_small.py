@@ -80,6 +80,8 @@ def test_a_cell_is_trained_measured_resumed_and_reported(
     assert running.state(cell, places) == "measured"
     other = dataclasses.replace(places, settings=(*TINY, "model.rate_base=8"))
     assert running.state(cell, other) == "measured with another model.rate_base"
+    running.collect(cell, other)  # what is taken in is of the recipe that it was trained with, not of today's
+    assert running.state(cell, other) == "measured with another model.rate_base"
     run = tmp_path / "work" / "qpi" / "cvdm" / "0"
     lines = (run / "measured.jsonl").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 5  # one head and four images

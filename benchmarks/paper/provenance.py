@@ -8,6 +8,8 @@ from paper.matrix import Cell
 from paper.sources import recipe_for
 from paper.stored import Places
 from sfumato.durable import replace_text
+from sfumato.recipe import Recipe
+from sfumato.runfolder import RunFolder
 
 __all__ = ["outdated", "record"]
 
@@ -17,8 +19,11 @@ _PLACES = {"name", "data.folder", "data.manifest"}
 
 
 def record(cell: Cell, places: Places) -> None:
-    """Note the recipe of a cell beside its figures."""
-    known = _known(places) | {cell.name: _settings(cell, places)}
+    """Note beside the figures of a cell the recipe that its run was trained with, whatever today's is."""
+    trained = RunFolder(places.work / cell.run).recipe()
+    if trained is None:
+        raise SystemExit(f"{places.work / cell.run} has figures but no recipe; remove it, and run the cell again")
+    known = _known(places) | {cell.name: _settings(trained)}
     lines = [f"{json.dumps(name)}: {json.dumps(known[name], sort_keys=True)}" for name in sorted(known)]
     places.results.mkdir(parents=True, exist_ok=True)
     text = "{\n" + ",\n".join(lines) + "\n}\n"
@@ -26,10 +31,13 @@ def record(cell: Cell, places: Places) -> None:
 
 
 def outdated(cell: Cell, places: Places) -> list[str]:
-    """Settings in which the stored figures' recipe is not that of today; those that did not exist then do not count."""
+    """Settings in which the stored figures' recipe is not that of today.
+
+    Those that did not exist then do not count, nor those that are left to training, which writes down what it chose.
+    """
     then = _known(places).get(cell.name, {})
-    now = _settings(cell, places) if then else {}
-    return [name for name in now if name in then and now[name] != then[name]]
+    now = _settings(recipe_for(cell, places)) if then else {}
+    return [name for name, value in now.items() if name in then and value not in (None, then[name])]
 
 
 def _known(places: Places) -> dict[str, dict[str, Any]]:
@@ -37,10 +45,8 @@ def _known(places: Places) -> dict[str, dict[str, Any]]:
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
-def _settings(cell: Cell, places: Places) -> dict[str, Any]:
-    return {
-        name: value for name, value in _flat(recipe_for(cell, places).model_dump(mode="json")) if name not in _PLACES
-    }
+def _settings(recipe: Recipe) -> dict[str, Any]:
+    return {name: value for name, value in _flat(recipe.model_dump(mode="json")) if name not in _PLACES}
 
 
 def _flat(section: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
