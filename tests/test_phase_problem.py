@@ -12,7 +12,7 @@ from sfumato.data.io import write_image
 from sfumato.errors import PairingError, RecipeError
 from sfumato.physics import fresnel, tie
 from sfumato.problems.clinical import Stack, protocol, read_stack, two_shot_tie
-from sfumato.problems.phase import Geometry, PhasePairs, PhaseSettings, intensities
+from sfumato.problems.phase import Geometry, PhasePairs, PhaseSettings, intensities, transported
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.registry import open_problem
 from sfumato.problems.request import Forward, Request
@@ -85,9 +85,36 @@ def test_planes_are_channels(folder: Path) -> None:
     condition, phase = (torch.from_numpy(side) for side in source.read(0, (0, 0), (48, 48)))
     assert source.condition_channels == 3
     torch.testing.assert_close(condition[0], torch.ones(48, 48))
-    geometry = {"wavelength_um": 0.521, "pixel_um": 0.21}
-    expected = fresnel.defocused_intensity(phase[0], torch.ones(()), 2.0, margin=source.geometry(0).reach, **geometry)
+    margin = source.geometry(0).reach
+    expected = fresnel.defocused_intensity(phase[0], torch.ones(()), 2.0, margin=margin, **WAVE)
     torch.testing.assert_close(condition[1], expected)
+
+
+def test_solutions_are_channels_too_computed_from_noisy_light_and_for_the_whole_image(folder: Path) -> None:
+    dampings = (1e-8, 1e-4)
+    source, plain = opened(folder, transport_dampings=dampings)["train"], opened(folder)["train"]
+    whole, phase = source.read(2, (0, 0), (48, 48))
+    light, same = plain.read(2, (0, 0), (48, 48))
+    assert source.condition_channels == 4
+    assert source.noise_level(2) > 0
+    np.testing.assert_array_equal(whole[:2], light)
+    np.testing.assert_array_equal(phase, same)
+    slope = torch.from_numpy(light[0].astype(float) - light[1]) / 4
+    for solution, damping in zip(whole[2:], dampings, strict=True):
+        expected = tie.solve_tikhonov(slope, torch.tensor(light.mean(dtype=float)), reg=damping, **WAVE)
+        np.testing.assert_allclose(solution, expected - expected.mean(), atol=1e-5)
+    np.testing.assert_array_equal(source.read(2, (5, 9), (17, 22))[0], whole[:, 5:22, 9:31])
+
+
+def test_a_solution_tells_slow_structures_that_a_patch_does_not() -> None:
+    phase = specimen_on_a_flat_ground(96, seed=0)
+    settings = PhaseSettings(defocus_um=0.2, transport_dampings=(1e-9,), **WAVE)
+    light = intensities(phase, Geometry((0.2, -0.2), **WAVE))
+    patch = (slice(None), slice(20, 52), slice(20, 52))
+    truth = phase[patch[1:]] - phase[patch[1:]].mean()
+    of_whole, of_patch = transported(light, settings)[patch][-1], transported(light[patch], settings)[-1]
+    errors = [float((found - found.mean() - truth).std() / truth.std()) for found in (of_whole, of_patch)]
+    assert errors[0] < 0.01 < 0.1 < errors[1]
 
 
 @pytest.mark.parametrize(
@@ -98,6 +125,10 @@ def test_planes_are_channels(folder: Path) -> None:
         ({"planes": 2.0}, "expected a list"),
         ({"wavelength_max_um": 0.4}, "give the smaller first"),
         ({"side_px": 48.5}, "whole number"),
+        ({"transport_dampings": 1e-6}, "expected a list"),
+        ({"transport_dampings": [1e-6], "planes": [1.0, 1.0]}, "give two or more"),
+        ({"transport_dampings": [0.0]}, "dampings above 0"),
+        ({"transport_dampings": [1e-6], "pixel_max_um": 0.5}, "solved for one geometry"),
     ],
 )
 def test_wrong_parameters_say_what_is_expected(folder: Path, forward: Forward, message: str) -> None:

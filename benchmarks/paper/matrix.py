@@ -209,6 +209,7 @@ class Cell:
 
 EFFORTS: Mapping[str, Sequence[float]] = {
     "us_tie": (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),
+    "tie_uniform": (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4),
     "wiener": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3),
     "richardson_lucy": (10, 40, 160, 320, 640),
 }
@@ -218,6 +219,8 @@ COSINE = "model.schedule=cosine"
 LINEAR = "model.schedule=linear_qpi"
 UNSCALED = "model.scale=1.0"
 """Diffuse targets as they are, within -1 and 1, as the paper does. Phases then have half of unit size, too."""
+TRANSPORT = "forward.transport_dampings=[1.0e-8, 1.0e-6, 1.0e-4]"
+"""Show networks solutions of the transport equation for the whole image, beside the intensities."""
 REGRESSION = ("model.method=regression",)
 _TRIALS = {
     "qpi": ("linear_qpi", (0.01, 0.02, 0.04, 0.08), (1e-2, 1e-4, 1e-6)),
@@ -287,6 +290,7 @@ _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "velocity_loss": ("model.objective=velocity",),
         "noise": ("model.predicts=noise",),
         "instance": ("model.norm=instance",),
+        "transport": (TRANSPORT,),
     },
     "microscopy": {"unscaled": (UNSCALED,)},
 }
@@ -333,6 +337,8 @@ def _microscopy(seed: int) -> Iterator[Cell]:
 
 
 def _second_tier() -> Iterator[Cell]:
+    yield Cell("qpi", "cvdm_transport", settings=(TRANSPORT,))
+    yield Cell("qpi", "regression_transport", settings=(*REGRESSION, TRANSPORT))
     yield Cell("qpi", "cvdm_no_smoothness", settings=("model.smoothness_weight=0",))
     yield Cell("qpi", "cvdm_exact_weight", settings=("model.objective=elbo",))
     yield Cell("qpi", "cvdm_zero_mean", settings=("model.mean_network=true",))
@@ -353,7 +359,7 @@ def _second_tier() -> Iterator[Cell]:
 
 
 CELLS: Sequence[Cell] = (
-    Cell("qpi", "us_tie", kind="classical"),
+    *(Cell("qpi", name, kind="classical") for name in ("us_tie", "tie_uniform")),
     *_qpi(0),
     Cell("qpi", "cvdm", kind="sizes"),
     Cell("qpi", "cvdm", kind="timing"),

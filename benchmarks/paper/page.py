@@ -194,7 +194,12 @@ def _gain(figures: Figures) -> str:
     return "\n".join(lines)
 
 
-_EFFORT = {"us_tie": "damping", "wiener": "noise over signal", "richardson_lucy": "iterations:"}
+_EFFORT = {
+    "us_tie": "damping",
+    "tie_uniform": "damping",
+    "wiener": "noise over signal",
+    "richardson_lucy": "iterations:",
+}
 
 
 def _tuning(figures: Figures) -> str:

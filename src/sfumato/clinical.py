@@ -45,7 +45,8 @@ def compare(
         pixel_um: Side of a pixel.
         shot_um: Distance d.
         order: Of the polynomial, see :func:`sfumato.problems.clinical.protocol`.
-        solver: Of the pseudo truth and of the two shots: ``us_tie`` as in the paper, ``tie_fft`` or ``tie_cg``.
+        solver: Of the pseudo truth and of the two shots: ``us_tie`` as in the paper, or another of
+            :mod:`sfumato.baselines.phase`.
         max_iterations: Of the solver.
         num_samples: Draws of each model, whose mean counts.
         seed: Of the draws.

@@ -16,6 +16,7 @@ from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.posterior import Posterior
 from sfumato.restoration.array import as_restored, draw_whole, normalised
+from sfumato.restoration.channels import measured_channels
 
 __all__ = ["HeldOutImage", "restore_held_out"]
 
@@ -69,13 +70,11 @@ def restore_held_out(
     """
     if isinstance(model.model, Regression):
         raise ImageError("this model is a regression, which has no samples; expected a model that draws them")
-    if (
-        source.condition_channels != model.info.condition_channels
-        or source.target_channels != model.info.target_channels
-    ):
+    takes = (measured_channels(model.info), model.info.condition_channels)
+    if source.condition_channels not in takes or source.target_channels != model.info.target_channels:
         raise ImageError(
             f"the held-out pairs have {source.condition_channels} and {source.target_channels} channels; this model "
-            f"goes from {model.info.condition_channels} to {model.info.target_channels}; give pairs like its training's"
+            f"goes from {takes[0]} to {model.info.target_channels}; give pairs like its training's"
         )
     chosen = evenly_spread(len(source), most)
     i, j = central_interval(sampled.num_samples, level)

@@ -20,6 +20,7 @@ from sfumato.errors import ImageError
 from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.model_file import LoadedModel
 from sfumato.restoration.array import as_restored, draw_whole, enlargement, normalised
+from sfumato.restoration.channels import told_channels
 from sfumato.restoration.intervals import sampled_by
 from sfumato.step_choice import Comparison, Setting, compare
 from sfumato.uncertainty import integral_of_beta
@@ -37,7 +38,7 @@ def describe(model: LoadedModel) -> list[str]:
     return [
         f"name: {info.recipe.name}, problem: {info.recipe.problem}, sha256: {model.sha256[:12]}",
         f"method: {settings.method}, network: {settings.network}, schedule: {schedule}, {count:,} weights",
-        f"channels: {info.condition_channels} in, {info.target_channels} out, {settings.ndim}-D, "
+        f"channels: {told_channels(info)}, {settings.ndim}-D, "
         f"enlarges by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
         f"intervals: {'not calibrated' if info.calibration is None else info.calibration.label}",
         ", ".join(f"{key}: {value}" for key, value in info.provenance.items()),

@@ -82,7 +82,7 @@ def phase_method(name: str, shots: TwoShots | None) -> Method:
             raise ImageError(f"{name} cannot run: {error}") from error
         return found.phase[None].float().numpy()
 
-    effort = "" if name == "tie_fft" else f"at most {shots.max_iterations} iterations, "
+    effort = "" if name in ("tie_fft", "tie_uniform") else f"at most {shots.max_iterations} iterations, "
     planes = " and ".join(f"{distance:g}" for distance in shots.distances_um)
     optics = f"wavelength {shots.wavelength_um:g} um, pixel {shots.pixel_um:g} um"
     return Method(name, run, f"{effort}damping {shots.reg:g}, shots at {planes} um, {optics}")

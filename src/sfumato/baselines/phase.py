@@ -18,8 +18,9 @@ from sfumato.physics.tie import Solution
 
 __all__ = ["DARKEST", "MAX_ITERATIONS", "SOLVERS", "solve", "two_shot_phase"]
 
-SOLVERS = ("tie_fft", "us_tie", "tie_cg")
-"""One Poisson solve, the universal solution of Zhang et al. (2020), and conjugate gradients."""
+SOLVERS = ("tie_fft", "us_tie", "tie_cg", "tie_uniform")
+"""One Poisson solve, the universal solution of Zhang et al. (2020), conjugate gradients, and one Poisson solve that
+takes the light in focus for uniform, as it is behind a transparent specimen."""
 
 MAX_ITERATIONS = 30
 """With noise and dark pixels the published residual is never reached, and more iterations fit more of the noise."""
@@ -50,7 +51,7 @@ def solve(
         max_iterations: Of the two that iterate.
 
     Returns:
-        Phase of mean 0, in float64; ``tie_fft`` counts as one iteration, and its residual is measured too.
+        Phase of mean 0, in float64; one Poisson solve counts as one iteration, and its residual is measured too.
 
     Raises:
         ValueError: If there is no such solver or no light.
@@ -63,9 +64,9 @@ def solve(
         raise ValueError(
             f"the mean intensity in focus is {mean:g}, expected above 0; subtract no more than the dark level"
         )
-    light = light.clamp_min(DARKEST * mean)
+    light = torch.full_like(light, mean) if solver == "tie_uniform" else light.clamp_min(DARKEST * mean)
     optics: dict[str, Any] = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
-    if solver == "tie_fft":
+    if solver in ("tie_fft", "tie_uniform"):
         phase = tie.solve_tikhonov(slope, light, reg=reg, **optics)
         wanted = slope - slope.mean()
         left = wanted - tie.transport(phase, light, **optics)

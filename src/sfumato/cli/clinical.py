@@ -20,7 +20,7 @@ def clinical(
     order: Annotated[int | None, typer.Option(help="Of the polynomial; 20, or half the planes if fewer.")] = None,
     flip: Annotated[bool, typer.Option(help="Turn the sign of the distances.")] = False,
     crop_px: Annotated[int | None, typer.Option(help="Keep the middle of the planes, so many pixels a side.")] = None,
-    solver: Annotated[str, typer.Option(help="us_tie as in the paper, tie_fft or tie_cg.")] = "us_tie",
+    solver: Annotated[str, typer.Option(help="us_tie as in the paper, tie_fft, tie_cg or tie_uniform.")] = "us_tie",
     iterations: Annotated[int, typer.Option(help="Of the solver, at most; each is eight Fourier transforms.")] = 30,
     model: Annotated[list[Path] | None, typer.Option(help="Model to compare, of two-shot conditions.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for phases and the table.")] = Path("clinical"),

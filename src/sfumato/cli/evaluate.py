@@ -17,7 +17,8 @@ def evaluate(
     baselines: Annotated[
         list[str] | None,
         typer.Option(
-            "--baseline", help="bicubic, wiener, richardson_lucy; of phases tie_fft, us_tie, tie_cg; may be repeated."
+            "--baseline",
+            help="bicubic, wiener, richardson_lucy; of phases tie_fft, us_tie, tie_cg, tie_uniform; may be repeated.",
         ),
     ] = None,
     inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
@@ -45,12 +46,12 @@ def evaluate(
     ] = None,
     offset: Annotated[float, typer.Option(help="Grey levels without light, for wiener and richardson_lucy.")] = 0.0,
     defocus_um: Annotated[
-        float | None, typer.Option(help="Distance d of the shots, for tie_fft, us_tie, tie_cg.")
+        float | None, typer.Option(help="Distance d of the shots, for solvers of the transport equation.")
     ] = None,
     planes: Annotated[
         str, typer.Option(help="Where the two channels were taken, in units of d: 1,-1, or 0,1 with one in focus.")
     ] = "1,-1",
-    damping: Annotated[float, typer.Option(help="Of slow structures, for tie_fft, us_tie and tie_cg.")] = 1e-9,
+    damping: Annotated[float, typer.Option(help="Of slow structures, for solvers of the transport equation.")] = 1e-9,
     unit: Annotated[
         str | None, typer.Option(help="Pattern whose group names what is independent, such as '(.*)_' for fields.")
     ] = None,

@@ -7,7 +7,8 @@ provenance, `images` says where training images come from and `limits` what the 
 from dataclasses import dataclass
 
 import sfumato
-from sfumato.model_file import LoadedModel
+from sfumato.model_file import LoadedModel, ModelInfo
+from sfumato.restoration.channels import measured_channels
 
 __all__ = ["CITATION", "Credits", "model_card"]
 
@@ -61,6 +62,7 @@ def model_card(model: LoadedModel, credits: Credits, *, usage: str) -> str:
             [
                 f"- {_count(info.condition_channels, 'channel')} in, {_count(info.target_channels, 'channel')} out, "
                 f"{network.ndim} spatial axes of any size.",
+                *_computed(info),
                 f"- Enlarges by {_factor(info.factor)}.",
                 f"- Inputs have the units of the training inputs: {_range(model, 'condition')}. Outputs have those of "
                 f"the training targets: {_range(model, 'target')}.",
@@ -80,6 +82,17 @@ def model_card(model: LoadedModel, credits: Credits, *, usage: str) -> str:
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _computed(info: ModelInfo) -> list[str]:
+    """What must be said where not all channels are measured."""
+    measured = measured_channels(info)
+    if measured == info.condition_channels:
+        return []
+    return [
+        f"- The first {measured} are measured. The others are computed from them for the whole image (for phases, "
+        "solutions of the transport equation); sfumato does so itself, other software must be given them."
+    ]
 
 
 def _factor(factor: tuple[int, ...] | None) -> str:

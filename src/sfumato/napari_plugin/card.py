@@ -1,6 +1,7 @@
 """What a model file says of itself, as lines for whoever picks it."""
 
 from sfumato.model_file import ModelInfo
+from sfumato.restoration.channels import told_channels
 from sfumato.restoration.intervals import sampled_by
 
 __all__ = ["card"]
@@ -11,8 +12,7 @@ def card(info: ModelInfo) -> dict[str, str]:
     recipe, sampled = info.recipe, sampled_by(info)
     lines = {
         "Problem": recipe.problem if recipe.name in ("", recipe.problem) else f"{recipe.problem} ({recipe.name})",
-        "Channels": f"{info.condition_channels} in, {info.target_channels} out, "
-        f"{'volumes' if recipe.model.ndim == 3 else 'images'}",
+        "Channels": f"{told_channels(info)}, {'volumes' if recipe.model.ndim == 3 else 'images'}",
         "Pixels": _pixels(info),
         "Normalisation": _normalisation(info),
     }

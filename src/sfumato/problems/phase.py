@@ -26,15 +26,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.baselines.phase import solve
 from sfumato.data.cache import FrameCache
+from sfumato.data.completed import Completion
 from sfumato.data.frames import PairSource
 from sfumato.data.order import uniform
+from sfumato.errors import ImageError
 from sfumato.noise import NoiseField
-from sfumato.physics import fresnel
+from sfumato.physics import fresnel, through_focus
 from sfumato.problems.photographs import Photographs, find_photographs
-from sfumato.problems.request import Request, parameters
+from sfumato.problems.request import Forward, Request, parameters
 
-__all__ = ["Geometry", "PhasePairs", "PhaseSettings", "intensities", "open_phase"]
+__all__ = ["Geometry", "PhasePairs", "PhaseSettings", "completion", "intensities", "open_phase", "transported"]
 
 _NOISE, _DISTANCE, _WAVELENGTH, _PIXEL = range(100, 104)
 """What a random number is for; training draws its own numbers (:mod:`sfumato.data.order`) under other ones."""
@@ -60,6 +63,8 @@ class PhaseSettings:
         defocus_max_um: For random distances; 0 for none.
         wavelength_max_um: For random wavelengths.
         pixel_max_um: For random pixels.
+        transport_dampings: For each, the condition has a further channel: the transport equation's solution with this
+            damping, from all planes and for the whole image (:func:`transported`); none in the paper.
     """
 
     phase_range_rad: float = 3.5
@@ -73,6 +78,7 @@ class PhaseSettings:
     defocus_max_um: float = 0.0
     wavelength_max_um: float = 0.0
     pixel_max_um: float = 0.0
+    transport_dampings: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if min(self.pixel_um, self.wavelength_um, abs(self.defocus_um), self.side_px, self.draws) <= 0:
@@ -88,6 +94,16 @@ class PhaseSettings:
             low, high = getattr(self, f"{name}_um"), getattr(self, f"{name}_max_um")
             if (high and abs(high) < abs(low)) or high * low < 0:
                 raise ValueError(f"{name}_um is {low} and {name}_max_um {high}; give the smaller first, of one sign")
+            if high and self.transport_dampings:
+                raise ValueError(
+                    f"transport_dampings are {self.transport_dampings} and {name}_max_um is {high}; the transport "
+                    "equation is solved for one geometry: leave one of them out"
+                )
+        if self.transport_dampings and (len(set(self.planes)) < 2 or min(self.transport_dampings) <= 0):
+            raise ValueError(
+                f"transport_dampings are {self.transport_dampings} and planes are {self.planes}; the transport "
+                "equation is solved from different planes: give two or more, and dampings above 0"
+            )
 
 
 class Geometry(NamedTuple):
@@ -135,6 +151,70 @@ def intensities(phase: Tensor, geometry: Geometry) -> Tensor:
     )
 
 
+def transported(light: Tensor, settings: PhaseSettings) -> Tensor:
+    r"""Intensities, and after them the transport equation's solutions for uniform light.
+
+    .. math:: condition = (I_1, \dots, I_K, \varphi_1, \dots, \varphi_N), \qquad
+              -\frac{k}{\bar I} \frac{\partial I}{\partial z} = \nabla^2 \varphi
+
+    A patch does not tell its slow structures: they come from what lies around it, which a solution for the whole image
+    knows. How much of them noise leaves believable is for the networks to find out, hence several dampings.
+
+    Args:
+        light: Of K planes and a whole image, of any common scale, shape (K, H, W).
+        settings: With N ``transport_dampings``.
+
+    Returns:
+        Shape (K + N, H, W), of the type of ``light``.
+
+    Raises:
+        ValueError: If there are not as many planes as in the settings, or no light.
+
+    Example:
+        >>> transported(torch.ones(2, 16, 16), PhaseSettings(transport_dampings=(1e-8, 1e-4)))[:, 0, 0].tolist()
+        [1.0, 1.0, 0.0, 0.0]
+    """
+    if len(light) != len(settings.planes):
+        raise ValueError(
+            f"the image has {len(light)} channels, and the model knows {len(settings.planes)} planes; give one for each"
+        )
+    planes, distances = light.double(), [settings.defocus_um * plane for plane in settings.planes]
+    slope = through_focus.axial_derivative(planes, distances, 1)
+    solutions = [
+        solve(
+            slope,
+            planes.mean(0),
+            solver="tie_uniform",
+            wavelength_um=settings.wavelength_um,
+            pixel_um=settings.pixel_um,
+            reg=damping,
+        ).phase
+        for damping in settings.transport_dampings
+    ]
+    return torch.cat([light, torch.stack(solutions).to(light)])
+
+
+def completion(forward: Forward) -> Completion | None:
+    """What appends solutions to measured images (K, H, W), if a recipe's models are shown any.
+
+    It raises:
+        ImageError: If an image has other channels, or no light.
+    """
+    settings = parameters(PhaseSettings, forward)
+    if not settings.transport_dampings:
+        return None
+
+    def complete(measured: NDArray[np.generic]) -> NDArray[np.float32]:
+        light = torch.from_numpy(np.ascontiguousarray(measured).astype(np.float32))
+        try:
+            return transported(light, settings).numpy()
+        except ValueError as error:
+            raise ImageError(f"the transport equation, which this model is shown, cannot be solved: {error}") from error
+
+    planes = len(settings.planes)
+    return Completion(planes, planes + len(settings.transport_dampings), complete)
+
+
 class PhasePairs:
     """A :class:`~sfumato.data.frames.PairSource` of defocused intensities and phases in radians.
 
@@ -162,7 +242,7 @@ class PhasePairs:
     ) -> None:
         self.photographs, self.settings, self.seed, self.is_noisy = photographs, settings, seed, is_noisy
         self._cache = FrameCache(cache_bytes)
-        self.condition_channels = len(settings.planes)
+        self.condition_channels = len(settings.planes) + len(settings.transport_dampings)
 
     def __len__(self) -> int:
         return len(self.photographs) * self.settings.draws
@@ -196,21 +276,30 @@ class PhasePairs:
     def read(
         self, sample: int, corner: Sequence[int], size: Sequence[int]
     ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-        """Intensities (K, *size) and phase (1, *size)."""
+        """Condition (K, *size) and phase (1, *size)."""
         whole = self._cache.get(sample, lambda: self._simulate(sample))
         part = whole[:, corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]].astype(np.float32)
-        light, target = part[:-1], part[-1:]
-        xi = self.noise_level(sample)
-        if xi > 0:
-            noise = NoiseField(self.seed, image=sample, origin=tuple(corner))(0, torch.Size([1, 1, *light.shape]))
-            light = light + (xi * (1 + noise[0, 0])).numpy()
-        return light, target
+        planes = len(self.settings.planes)
+        light = self._noisy(torch.from_numpy(part[:planes]), sample, corner)
+        return np.concatenate([light.numpy(), part[planes:-1]]), part[-1:]
 
     def _simulate(self, sample: int) -> NDArray[np.float32]:
-        """Intensities and, last, the phase, shape (K + 1, H, W)."""
+        """Intensities without noise; solutions from those with noise, where wanted; the phase; (K + 1, H, W)."""
         grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
         phase = self.settings.phase_range_rad * grey
-        return torch.cat([intensities(phase[0], self.geometry(sample)), phase]).numpy()
+        light = intensities(phase[0], self.geometry(sample))
+        solutions = light[:0]
+        if self.settings.transport_dampings:
+            solutions = transported(self._noisy(light, sample, (0, 0)), self.settings)[len(light) :]
+        return torch.cat([light, solutions, phase]).numpy()
+
+    def _noisy(self, light: Tensor, sample: int, corner: Sequence[int]) -> Tensor:
+        """Intensities of the part of a sample that starts at a corner, as a camera gives them."""
+        xi = self.noise_level(sample)
+        if xi == 0:
+            return light
+        noise = NoiseField(self.seed, image=sample, origin=tuple(corner))(0, torch.Size([1, 1, *light.shape]))
+        return light + xi * (1 + noise[0, 0])
 
     def _drawn(self, use: int, sample: int) -> float:
         return float(uniform(self.seed, use, sample)[0])

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from sfumato.data.completed import Completion
 from sfumato.data.frames import PairSource
 from sfumato.errors import RecipeError
 from sfumato.problems import microscopy, natural, phase
-from sfumato.problems.request import Request
+from sfumato.problems.request import Forward, Request
 
-__all__ = ["PROBLEMS", "full_scale", "open_problem"]
+__all__ = ["PROBLEMS", "completion", "full_scale", "open_problem"]
 
 PROBLEMS: Mapping[str, Callable[[Request], dict[str, PairSource]]] = MappingProxyType(
     {
@@ -40,6 +41,16 @@ def full_scale(word: str, dtype: np.dtype[Any]) -> float:
         (255.0, 1.0)
     """
     return float(np.iinfo(dtype.name).max) if word in _SHARES and dtype.kind in "iu" else 1.0
+
+
+def completion(word: str, forward: Forward) -> Completion | None:
+    """What is computed of a problem's conditions, for images of which only some channels are measured; None for none.
+
+    Example:
+        >>> completion("phase", {}) is None, completion("phase", {"transport_dampings": [1e-6]}) is None
+        (True, False)
+    """
+    return phase.completion(forward) if word == "phase" else None
 
 
 def open_problem(word: str, request: Request) -> dict[str, PairSource]:

@@ -17,6 +17,7 @@ from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
+from sfumato.restoration.channels import completion_of, measured_channels
 from sfumato.restoration.hint import check_schedule, schedule_map
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.layout import Layout, choose_layout, stride
@@ -288,16 +289,20 @@ def normalised(
     ndim, channels = model.info.recipe.model.ndim, model.info.condition_channels
     has_channels = array.ndim == ndim + 1
     pixels = array if has_channels else array[None]
-    if pixels.ndim != ndim + 1 or len(pixels) != channels:
-        expected = f"({channels}, *spatial)" + (" or (*spatial)" if channels == 1 else "")
-        raise ImageError(
-            f"the image has shape {array.shape}; this model takes {expected} with {ndim} spatial axes; "
-            "choose its channels and frames first"
-        )
     if array.dtype.kind not in "biuf" or not bool(np.isfinite(pixels).all()):
         raise ImageError(
             f"the image is of type {array.dtype} or has NaN or infinite pixels; expected finite numbers; "
             "replace the bad pixels"
+        )
+    computed = completion_of(model.info)
+    if computed is not None and pixels.ndim == ndim + 1 and len(pixels) == computed.measured:
+        pixels = computed.complete(pixels)
+    if pixels.ndim != ndim + 1 or len(pixels) != channels:
+        takes = measured_channels(model.info)
+        expected = f"({takes}, *spatial)" + (" or (*spatial)" if takes == 1 else "")
+        raise ImageError(
+            f"the image has shape {array.shape}; this model takes {expected} with {ndim} spatial axes; "
+            "choose its channels and frames first"
         )
     device = next(model.model.parameters()).device
     data = model.info.recipe.data

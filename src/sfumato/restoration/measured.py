@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.enlarged import EnlargedFrames
+from sfumato.data.completed import CompletedFrames
+from sfumato.data.enlarged import EnlargedFrames, Frames
 from sfumato.data.frames import FrameReader
 from sfumato.data.image import Image, PixelSize
 from sfumato.data.io import open_image
@@ -15,6 +16,7 @@ from sfumato.data.scaling import image_range
 from sfumato.model_file import LoadedModel
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.array import enlargement, normalised
+from sfumato.restoration.channels import completion_of
 
 __all__ = ["Measured"]
 
@@ -45,12 +47,16 @@ class Measured:
         ndim = model.info.recipe.model.ndim
         image = source if isinstance(source, Image) else open_image(source, axes=axes)
         frames = FrameReader(image, ndim)
-        self._enlarged = EnlargedFrames(frames, (1,) * ndim if on_target_grid else enlargement(model))
+        seen: Frames = frames
+        completion = completion_of(model.info)
+        if completion is not None and frames.channels == completion.measured:
+            seen = CompletedFrames(frames, completion)
+        self._enlarged = EnlargedFrames(seen, (1,) * ndim if on_target_grid else enlargement(model))
         self._model = model
         self._ranges: dict[int, NDArray[np.float64]] = {}
         self.name, self.dtype = frames.image.name, frames.image.dtype
         self.axes, self.spatial = frames.axes, self._enlarged.spatial
-        self.channels, self.source_axes = frames.channels, frames.image.axes
+        self.channels, self.source_axes = seen.channels, frames.image.axes
         self.frame_axes, self.frame_shape = frames.frame_axes, frames.frame_shape
         self.num_frames = frames.num_frames
         finer = dict(zip(frames.axes, self._enlarged.factor, strict=True))

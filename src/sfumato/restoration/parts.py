@@ -19,6 +19,7 @@ from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.posterior import Posterior
 from sfumato.restoration.array import regress
+from sfumato.restoration.channels import measured_channels
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.measured import Measured
@@ -94,7 +95,7 @@ class Parts:
         if measured.channels != model.info.condition_channels:
             raise ImageError(
                 f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
-                f"{model.info.condition_channels}; choose the axis that holds them"
+                f"{measured_channels(model.info)}; choose the axis that holds them"
             )
         self.field = field or Field.whole(measured)
         self._correction = None if self._is_regression else correction_for(model, self.sampled)

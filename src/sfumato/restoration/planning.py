@@ -18,6 +18,7 @@ from sfumato.data.ome_zarr_writer import Version
 from sfumato.data.pyramid import plan_levels
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel, load
+from sfumato.restoration.channels import measured_channels
 from sfumato.restoration.hint import check_schedule
 from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.job import Job, Output
@@ -197,11 +198,10 @@ def plan_restoration(
 
 def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: Sampled) -> None:
     """What would fail in every task is better said at once."""
-    channels = model.info.condition_channels
-    if measured.channels != channels:
+    if measured.channels != model.info.condition_channels:
         raise ImageError(
             f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
-            f"{channels}; choose channels, or state the axes"
+            f"{measured_channels(model.info)}; choose channels, or state the axes"
         )
     if settings.uncertainty == "schedule":
         check_schedule(model)

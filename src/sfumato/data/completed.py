@@ -1,0 +1,52 @@
+"""Frames with channels that no camera gives: computed from the measured ones, for a whole frame at a time."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.cache import FrameCache
+from sfumato.data.enlarged import Frames
+
+__all__ = ["CompletedFrames", "Completion"]
+
+_MOST_BYTES = 2**28
+"""Of computed channels that stay in memory: neighbouring regions of a frame are asked for one after another."""
+
+
+class Completion(NamedTuple):
+    """How the channels of a condition come from those that were measured."""
+
+    measured: int
+    """How many are measured, K."""
+    total: int
+    """How many there are then, K + N."""
+    complete: Callable[[NDArray[np.generic]], NDArray[np.generic]]
+    """Gives all (K + N, *spatial) of a whole image from the measured ones, which come first."""
+
+
+class CompletedFrames:
+    """Frames seen with all channels that a model takes, read by region as if they had been stored so.
+
+    Args:
+        frames: The measured ones, such as a :class:`~sfumato.data.frames.FrameReader`.
+        completion: What is computed from them.
+    """
+
+    def __init__(self, frames: Frames, completion: Completion) -> None:
+        self.frames, self.completion = frames, completion
+        self.spatial, self.channels = frames.spatial, completion.total
+        self._cache = FrameCache(_MOST_BYTES)
+
+    def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> NDArray[np.generic]:
+        """A region of one frame, shape (channels, *size)."""
+        computed = self._cache.get(frame, lambda: self._computed(frame))
+        region = tuple(slice(first, first + length) for first, length in zip(corner, size, strict=True))
+        measured = self.frames.read(frame, corner, size)
+        return np.concatenate([measured.astype(computed.dtype), computed[(slice(None), *region)]])
+
+    def _computed(self, frame: int) -> NDArray[np.generic]:
+        """The channels that are not measured, of a whole frame."""
+        measured = self.frames.read(frame, [0] * len(self.spatial), self.spatial)
+        return np.ascontiguousarray(self.completion.complete(measured)[len(measured) :])

@@ -1,0 +1,26 @@
+"""Which channels of a model's conditions are measured, and which are computed from them."""
+
+from sfumato.data.completed import Completion
+from sfumato.model_file import ModelInfo
+from sfumato.problems.registry import completion
+
+__all__ = ["completion_of", "measured_channels", "told_channels"]
+
+
+def completion_of(info: ModelInfo) -> Completion | None:
+    """What is computed; None if all is measured."""
+    return completion(info.recipe.problem, info.recipe.forward)
+
+
+def measured_channels(info: ModelInfo) -> int:
+    """How many channels an image must have."""
+    computed = completion_of(info)
+    return info.condition_channels if computed is None else computed.measured
+
+
+def told_channels(info: ModelInfo) -> str:
+    """For people: ``2 in, 1 out``, and what is computed on the way."""
+    measured = measured_channels(info)
+    computed = info.condition_channels - measured
+    told = f" ({computed} more computed from them)" if computed else ""
+    return f"{measured} in{told}, {info.target_channels} out"
