@@ -18,6 +18,7 @@ from sfumato.baselines.classical import bicubic, richardson_lucy, wiener
 from sfumato.cli import app
 from sfumato.data.io import open_image, write_image
 from sfumato.errors import RecipeError
+from sfumato.model import Residual
 from sfumato.nn import UNet
 from sfumato.physics import optics
 from sfumato.physics.grid import Boundary
@@ -136,12 +137,13 @@ def test_dfcan_learns_and_all_its_weights_have_gradients() -> None:
         assert bool(parameter.grad.isfinite().all()), name
 
 
-@pytest.mark.parametrize("residual", [False, True])
-def test_regression_is_its_network_whatever_time_and_noise(residual: bool) -> None:
-    model = Regression(seeded(lambda: UNet(1, 1, base=4, num_scales=2)), residual=residual)
+@pytest.mark.parametrize(("residual", "channels"), [(False, 1), (True, 1), ("last", 3)])
+def test_regression_is_its_network_whatever_time_and_noise(residual: Residual, channels: int) -> None:
+    model = Regression(seeded(lambda: UNet(channels, 1, base=4, num_scales=2)), residual=residual)
     generator = torch.Generator().manual_seed(0)
-    condition, target, eps = torch.randn(3, 2, 1, 16, 16, generator=generator)
-    output = model.network(condition) + (condition if residual else 0)
+    target, eps = torch.randn(2, 2, 1, 16, 16, generator=generator)
+    condition = torch.randn(2, channels, 16, 16, generator=generator)
+    output = model.network(condition) + (condition[:, -1:] if residual else 0)
     torch.testing.assert_close(
         model.loss(condition, target, torch.rand(2), eps).total, (output - target).square().mean()
     )

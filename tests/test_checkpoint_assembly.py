@@ -128,6 +128,7 @@ def test_the_bound_on_weights_is_a_bound_and_not_far_off() -> None:
         ({"num_scales": 11}, (1, 1), "num_scales is 11; give at most 10"),
         ({"num_scales": 10**9}, (1, 1), "num_scales is 1000000000; give at most 10"),
         ({"residual": True}, (2, 1), "as many condition channels as target channels, got 2 and 1"),
+        ({"residual": "last"}, (1, 2), "fewer than the target's 2"),
         ({"residual": True, "mean_network": True}, (1, 1), "keep one"),
         ({"base": 10**9}, (1, 1), "base 1000000000.*choose smaller ones"),
         ({"rate_base": 10**30}, (1, 1), "cannot be made.*choose smaller ones"),

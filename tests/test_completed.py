@@ -33,7 +33,7 @@ def phase_recipe(folder: Path) -> Recipe:
         problem: phase
         forward: {{side_px: {SIDE}, transport_dampings: [1.0e-8, 1.0e-4]}}
         data: {{folder: {folder}, patch: 16}}
-        model: {{base: 4, rate_base: 4, num_scales: 2}}
+        model: {{base: 4, rate_base: 4, num_scales: 2, residual: last}}
         train: {{steps: 3, batch_size: 2, validate_every: 3, save_every: 3}}
         sample: {{steps: 2, samples: 2}}
         """
@@ -99,6 +99,18 @@ def test_held_out_files_need_only_what_is_measured(model: LoadedModel, tmp_path:
     found = [restore_held_out(model, source, sampled=sampled_by(model, 2, 2), level=0.3) for source in sources]
     for whole, measured in zip(*found, strict=True):
         np.testing.assert_allclose(measured.error, whole.error, atol=1e-5)
+
+
+def test_solutions_are_in_the_units_of_what_they_are_taken_from(model: LoadedModel) -> None:
+    condition, target = model.info.condition, model.info.target
+    assert condition.offset[2:] == target.offset * 2
+    assert condition.scale[2:] == target.scale * 2
+    assert condition.scale[0] != target.scale[0]
+    source = open_held_out(model.info.recipe, "train")
+    read = [source.read(index, (0, 0), (SIDE, SIDE)) for index in range(len(source))]
+    left = np.stack([truth[0] - seen[-1] for seen, truth in read]) / target.scale[0]
+    # Half of unit size over the patches that training measures it on, which are some of these.
+    assert 2 * np.sqrt((left**2).mean()) == pytest.approx(model.model.scale, rel=0.3)
 
 
 def test_people_are_told_what_to_measure(

@@ -142,6 +142,10 @@ def test_residual_target_diffuses_the_difference() -> None:
     torch.testing.assert_close(model.loss(condition, target, t, eps).total, expected.total)
     with pytest.raises(ValueError, match="bring the condition to the target's channels"):
         build(2, 1, residual=True).center(torch.zeros(1, 2, 8, 8))
+    shown, unshown = build(3, 1, residual="last", scale=0.5), build(3, 1)
+    condition, target, t, eps = batch(3, 1, 16, 16)
+    expected = unshown.loss(condition, (target - condition[:, 2:]) / 0.5, t, eps)
+    torch.testing.assert_close(shown.loss(condition, target, t, eps).total, expected.total)
 
 
 def test_zero_mean_diffusion_trains_its_mean_by_square_error_alone() -> None:

@@ -114,7 +114,12 @@ def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) 
                 f"model.{name} is {getattr(model, name)}, but normalising over one channel gives 0 for every image; "
                 "give at least 2, or model.norm: instance"
             )
-    if model.residual and condition_channels != target_channels:
+    if model.residual == "last" and condition_channels < target_channels:
+        raise RecipeError(
+            f"model.residual is last, and the condition has {condition_channels} channels, fewer than the target's "
+            f"{target_channels}; set it to false"
+        )
+    if model.residual is True and condition_channels != target_channels:
         raise RecipeError(
             f"model.residual needs as many condition channels as target channels, got {condition_channels} and "
             f"{target_channels}; set it to false or bring both to the same channels"

@@ -42,6 +42,7 @@ _LEAST_WEIGHT = 1e-3
 _LEAST_NOISE = 1e-6
 """Variance that is added at least, in training: `PaperSchedule` alone can add less than none, and then learns on."""
 
+Residual = bool | Literal["last"]
 Smoothness = Literal["gamma", "snr"]
 """Whose curvature the smoothness term holds down."""
 
@@ -62,8 +63,9 @@ class CVDM(nn.Module):
     r"""A conditional variational diffusion model.
 
     What is diffused is :math:`(y - c(x)) / scale` with a centre :math:`c`: 0 by default; the condition itself
-    (``residual``, for super-resolution); or the output of a mean network (zero-mean diffusion, arXiv 2406.04388), which
-    is trained along by mean square error and shown to the denoising network.
+    (``residual``, for super-resolution), or its last channels, where they are a first guess; or the output of a mean
+    network (zero-mean diffusion, arXiv 2406.04388), which is trained along by mean square error and shown to the
+    denoising network.
 
     Args:
         schedule: Makes a :class:`~sfumato.schedule.Schedule` from a condition (B, K, *spatial).
@@ -73,7 +75,7 @@ class CVDM(nn.Module):
         predicts: What ``network`` outputs.
         objective: What the network learns from; if not given ``min_snr`` for a velocity, and ``noise`` for noise.
         mean_network: Maps the condition to the mean (B, C, *spatial).
-        residual: Diffuse the difference from the condition, which must have C channels.
+        residual: Diffuse the difference from the condition, which must have C channels; if ``"last"``, from its last C.
         scale: Divides what is diffused, so that it has about half of unit size; training measures it.
         smoothness: ``gamma`` (the paper's choice) or ``snr`` (its motivation).
         smoothness_weight: The paper's alpha; if not given 3e-4 for ``gamma`` and 6e-8 for ``snr``, whose square
@@ -98,7 +100,7 @@ class CVDM(nn.Module):
         predicts: Predicts = "velocity",
         objective: Objective | None = None,
         mean_network: Callable[[Tensor], Tensor] | None = None,
-        residual: bool = False,
+        residual: Residual = False,
         scale: float = 1.0,
         smoothness: Smoothness = "gamma",
         smoothness_weight: float | None = None,
@@ -133,12 +135,12 @@ class CVDM(nn.Module):
             return self.mean_network(condition).to(condition.dtype)
         if not self.residual:
             return None
-        if condition.shape[1] != self.target_channels:
+        if condition.shape[1] != self.target_channels and self.residual != "last":
             raise ValueError(
                 f"condition has {condition.shape[1]} channels and the target {self.target_channels}; "
                 "a residual target needs as many in both, so bring the condition to the target's channels first"
             )
-        return condition
+        return condition[:, -self.target_channels :]
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
         """Ask the network, once, for the clean image and the noise in ``noisy``.  [CVDM Eq. 8]

@@ -21,7 +21,7 @@ from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pa
 from sfumato.data.scaling import ScaledPairs
 from sfumato.durable import replace_text
 from sfumato.errors import PairingError, RecipeError
-from sfumato.problems.registry import open_problem
+from sfumato.problems.registry import completion, open_problem
 from sfumato.problems.request import Request
 from sfumato.recipe import DataRecipe, Recipe
 from sfumato.runfolder import RunFolder
@@ -74,6 +74,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
         condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
         return Prepared(train, validation, condition, target, held["audit"])
     condition, target = (_statistics(recipe, train, side) for side in (0, 1))
+    condition = _with_guesses(recipe, condition, target)
     audit = {
         **fingerprint(list(_patches(train, recipe))),
         "domain": _domain(train, recipe),
@@ -211,6 +212,19 @@ def _statistics(recipe: Recipe, train: PairSource, side: int) -> Normalization:
         channels = (train.condition_channels, train.target_channels)[side]
         return Normalization((0.0,) * channels, (1.0,) * channels)
     return fit(recipe.data.normalize, _frames(train, side, recipe.train.seed), quantiles=recipe.data.quantiles)
+
+
+def _with_guesses(recipe: Recipe, condition: Normalization, target: Normalization) -> Normalization:
+    """Computed channels are guesses of the target: in its units, so that one of them can be taken from it."""
+    computed = completion(recipe.problem, recipe.forward)
+    if computed is None or recipe.data.normalize == "image":
+        return condition
+    number = computed.total - computed.measured
+    offset, scale = (
+        (*measured[:-number], *wanted * number)
+        for measured, wanted in ((condition.offset, target.offset), (condition.scale, target.scale))
+    )
+    return Normalization(offset, scale)
 
 
 def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:

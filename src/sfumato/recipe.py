@@ -96,8 +96,8 @@ class ModelRecipe(_Section):
     """What the network outputs; `noise` is the paper's."""
     objective: Literal["min_snr", "velocity", "noise", "elbo"] | None = None
     """Whose error the network learns from; if not given `min_snr` (a velocity's, less if noise is faint) or `noise`."""
-    residual: bool = False
-    """Diffuse the difference between target and input."""
+    residual: bool | Literal["last"] = False
+    """Diffuse the difference between target and input; `last` for the input's last channels, if they are a guess."""
     mean_network: bool = False
     """Zero-mean diffusion: train a mean along and diffuse what it leaves."""
     scale: float | None = Field(default=None, gt=0)

@@ -351,7 +351,8 @@ def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> flo
     squares = []
     for step in range(-(-_SCALE_PATCHES // size)):
         batch = batches(step, range(size))
-        diffused = batch.target - batch.condition if recipe.model.residual else batch.target
+        guess = batch.condition[:, -batch.target.shape[1] :]
+        diffused = batch.target - guess if recipe.model.residual else batch.target
         if recipe.model.mean_network:
             diffused = (diffused - diffused.mean()) / 2
         squares.append(float(diffused.double().square().mean()))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from sfumato.losses import Losses
-from sfumato.model import CVDM, Prediction
+from sfumato.model import CVDM, Prediction, Residual
 from sfumato.schedule import CosineSchedule
 
 __all__ = ["Regression"]
@@ -25,7 +25,7 @@ class Regression(CVDM):
     Args:
         network: Maps a condition (B, K, *spatial) to (B, C, *spatial).
         target_channels: C.
-        residual: Add the condition, which must have C channels, to the output.
+        residual: Add the condition, which must have C channels, to the output; if ``"last"``, its last C.
 
     Example:
         >>> from sfumato.nn import UNet
@@ -35,15 +35,14 @@ class Regression(CVDM):
     """
 
     def __init__(
-        self, network: Callable[[Tensor], Tensor], *, target_channels: int = 1, residual: bool = False
+        self, network: Callable[[Tensor], Tensor], *, target_channels: int = 1, residual: Residual = False
     ) -> None:
-        super().__init__(CosineSchedule(), network, target_channels=target_channels)
-        self.residual = residual
+        super().__init__(CosineSchedule(), network, target_channels=target_channels, residual=residual)
 
     def center(self, condition: Tensor) -> Tensor:
         """The restored image, shape (B, C, *spatial)."""
-        output = self.network(condition).to(condition.dtype)
-        return condition + output if self.residual else output
+        output, first = self.network(condition).to(condition.dtype), super().center(condition)
+        return output if first is None else first + output
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
         """Nothing is left once the centre is known: clean image 0, and all of ``noisy`` is noise."""

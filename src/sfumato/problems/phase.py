@@ -64,7 +64,8 @@ class PhaseSettings:
         wavelength_max_um: For random wavelengths.
         pixel_max_um: For random pixels.
         transport_dampings: For each, the condition has a further channel: the transport equation's solution with this
-            damping, from all planes and for the whole image (:func:`transported`); none in the paper.
+            damping, from all planes and for the whole image (:func:`transported`). Targets then have the mean 0 over
+            their image, as the solutions have. None in the paper.
     """
 
     phase_range_rad: float = 3.5
@@ -287,6 +288,10 @@ class PhasePairs:
         """Intensities without noise; solutions from those with noise, where wanted; the phase; (K + 1, H, W)."""
         grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
         phase = self.settings.phase_range_rad * grey
+        if self.settings.transport_dampings:
+            phase = (
+                phase - phase.mean()
+            )  # as solutions have; else each part of a large image would get a mean of its own
         light = intensities(phase[0], self.geometry(sample))
         solutions = light[:0]
         if self.settings.transport_dampings:
