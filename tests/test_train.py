@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from pair_folders import TINY, make_pairs
+from sfumato.assembly import build_model
 from sfumato.data.batches import Batch
 from sfumato.errors import RunError, SfumatoError
 from sfumato.model_file import load
@@ -212,6 +213,30 @@ def test_learning_rate_rises_and_falls() -> None:
     assert max(rates) == rates[9] == pytest.approx(1.0)
     assert rates[55] == pytest.approx(0.5, abs=0.02)
     assert rates[-1] < 1e-3
+
+
+def test_a_schedule_may_learn_faster_than_the_network(folders: tuple[str, str], tmp_path: Path) -> None:
+    moved: dict[float, dict[str, torch.Tensor]] = {}
+    for speed in (1.0, 10.0):
+        chosen = recipe(folders, train_steps=1, train_optimizer="adam", train_warmup=0, train_schedule_speed=speed)
+        run = train(chosen, tmp_path / f"run{speed:g}", quiet=True)
+        held = run.recipe()
+        assert held is not None
+        start = build_model(held.model, 1, 1, seed=held.train.seed).state_dict()
+        after = load_file(next(run.checkpoints.glob("*.safetensors")))
+        moved[speed] = {name: after[f"model/{name}"] - value for name, value in start.items()}
+    for name, way in moved[1.0].items():
+        factor = 10 if name.startswith("schedule.") else 1
+        torch.testing.assert_close(moved[10.0][name], factor * way, rtol=1e-3, atol=1e-6)
+    assert max(float(way.abs().max()) for name, way in moved[10.0].items() if name.startswith("schedule.")) > 1e-3
+
+
+def test_a_faster_schedule_resumes_to_the_bit(folders: tuple[str, str], tmp_path: Path) -> None:
+    chosen = recipe(folders, train_steps=4, train_save_every=2, train_schedule_speed=3)
+    runs = [train(chosen, tmp_path / name, quiet=True) for name in ("smooth", "broken")]
+    (runs[1].checkpoints / "step-00000004.safetensors").unlink()
+    train(chosen, tmp_path / "broken", quiet=True)
+    same_run(tmp_path / "smooth", tmp_path / "broken")
 
 
 def test_accumulation_changes_nothing_but_memory(folders: tuple[str, str], tmp_path: Path) -> None:

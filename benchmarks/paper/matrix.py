@@ -211,7 +211,7 @@ EFFORTS: Mapping[str, Sequence[float]] = {
     "us_tie": (1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2),
     "tie_uniform": (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4),
     "wiener": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3),
-    "richardson_lucy": (10, 40, 160, 320, 640),
+    "richardson_lucy": (10, 40, 160, 320, 640, 1280, 2560),
 }
 """Of classical methods: damping of slow structures, noise over signal, iterations. The one of least MAE on images kept
 from testing is taken, by test set."""
@@ -283,6 +283,7 @@ _ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "smoothness_1e-3": ("model.smoothness_weight=1.0e-3",),
         "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
         "noise_loss": ("model.objective=noise",),
+        "schedule_faster": ("train.schedule_speed=10",),
     }
     for problem, size in _UNIT_SIZE.items()
 }

@@ -129,6 +129,8 @@ class TrainRecipe(_Section):
     """Kind of optimizer."""
     learning_rate: float = Field(default=3e-4, gt=0)
     """Highest learning rate."""
+    schedule_speed: float = Field(default=1.0, gt=0)
+    """Learning rate of the schedule's networks over that of the others."""
     weight_decay: float = Field(default=1e-4, ge=0)
     """Decay of the weights, for adamw."""
     warmup: int = Field(default=200, ge=0)

@@ -125,7 +125,7 @@ class Trainer:
         self.loss = torch.compile(self.parallel) if settings.compile else self.parallel
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.optimizer]
         decay = settings.weight_decay if settings.optimizer == "adamw" else 0.0
-        self.optimizer = kind(self.model.parameters(), lr=settings.learning_rate, weight_decay=decay)
+        self.optimizer = kind(_groups(self.model, settings), lr=settings.learning_rate, weight_decay=decay)
         self.step, self.best = 0, None
         self.positions = ranks.share(settings.batch_size)
         self.batches = _batches(recipe, data)
@@ -166,7 +166,7 @@ class Trainer:
         settings, device = self.recipe.train, self.ranks.device
         rate = learning_rate(settings, self.step)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["speed"]
         self.optimizer.zero_grad(set_to_none=True)
         terms = torch.zeros(len(Losses._fields), device=device)
         for part, is_last in self._rounds(batch):
@@ -358,6 +358,14 @@ def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> flo
         squares.append(float(diffused.double().square().mean()))
     found = math.sqrt(math.fsum(squares) / len(squares)) / _DIFFUSED_SIZE
     return float(f"{found:.3g}") if found > _LEAST_SCALE else 1.0
+
+
+def _groups(model: nn.Module, settings: TrainRecipe) -> list[dict[str, Any]]:
+    """Parameters by their learning rate over the recipe's; all in one group, in the model's order, if it is 1."""
+    speeds: dict[float, list[nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        speeds.setdefault(settings.schedule_speed if name.startswith("schedule.") else 1.0, []).append(parameter)
+    return [{"params": parameters, "speed": speed} for speed, parameters in speeds.items()]
 
 
 def _with_scale(recipe: Recipe, scale: float | None) -> Recipe:
