@@ -13,6 +13,7 @@ from sfumato.data.io import open_image, write_image
 from sfumato.data.pairs import Pair
 from sfumato.errors import ImageError
 from sfumato.export.card import Credits, model_card
+from sfumato.export.example import example_image
 from sfumato.held_out import restore_held_out
 from sfumato.inspection import describe
 from sfumato.model_file import LoadedModel
@@ -111,6 +112,14 @@ def test_solutions_are_in_the_units_of_what_they_are_taken_from(model: LoadedMod
     left = np.stack([truth[0] - seen[-1] for seen, truth in read]) / target.scale[0]
     # Half of unit size over the patches that training measures it on, which are some of these.
     assert 2 * np.sqrt((left**2).mean()) == pytest.approx(model.model.scale, rel=0.3)
+
+
+def test_an_example_for_other_software_has_all_channels(
+    model: LoadedModel, conditions: list[NDArray[np.float32]], tmp_path: Path
+) -> None:
+    write_image(tmp_path / "shots.tif", conditions[0][:2], axes="CYX")
+    found = example_image(model, tmp_path / "shots.tif", 16)
+    np.testing.assert_allclose(found, conditions[0][:, 16:32, 16:32], atol=1e-4)
 
 
 def test_people_are_told_what_to_measure(

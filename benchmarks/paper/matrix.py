@@ -293,6 +293,7 @@ _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "velocity_loss": ("model.objective=velocity",),
         "noise": ("model.predicts=noise",),
         "instance": ("model.norm=instance",),
+        "patches_128": ("data.patch=128", "train.batch_size=2"),
         "transport_shown": (TRANSPORT,),
         "transport": FROM_TRANSPORT,
     },

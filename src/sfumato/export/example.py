@@ -12,6 +12,7 @@ from sfumato.data.io import open_image
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
+from sfumato.restoration.channels import completed, measured_channels
 
 __all__ = ["example_image"]
 
@@ -36,12 +37,12 @@ def example_image(model: LoadedModel, source: Path | None, side: int) -> NDArray
         for axis in range(2, 2 + ndim):
             fine = fine.narrow(axis, 8, side)
         return info.condition.invert(0.4 * fine)[0].numpy()
-    frames = FrameReader(open_image(source, axes=info.recipe.data.input_axes), ndim)
+    frames = completed(FrameReader(open_image(source, axes=info.recipe.data.input_axes), ndim), info)
     size = [min(side, full) for full in frames.spatial]
     corner = [(full - part) // 2 for full, part in zip(frames.spatial, size, strict=True)]
     image = frames.read(0, corner, size)
     if len(image) != info.condition_channels:
         raise ImageError(
-            f"{source} has {len(image)} channels, and this model takes {info.condition_channels}; give another example"
+            f"{source} has {len(image)} channels, and this model takes {measured_channels(info)}; give another example"
         )
     return np.ascontiguousarray(image, dtype=np.float32)

@@ -1,15 +1,22 @@
 """Which channels of a model's conditions are measured, and which are computed from them."""
 
-from sfumato.data.completed import Completion
+from sfumato.data.completed import CompletedFrames, Completion
+from sfumato.data.enlarged import Frames
 from sfumato.model_file import ModelInfo
 from sfumato.problems.registry import completion
 
-__all__ = ["completion_of", "measured_channels", "told_channels"]
+__all__ = ["completed", "completion_of", "measured_channels", "told_channels"]
 
 
 def completion_of(info: ModelInfo) -> Completion | None:
     """What is computed; None if all is measured."""
     return completion(info.recipe.problem, info.recipe.forward)
+
+
+def completed(frames: Frames, info: ModelInfo) -> Frames:
+    """Measured frames with all channels that the model takes; others, which may have them already, as they are."""
+    computed = completion_of(info)
+    return frames if computed is None or frames.channels != computed.measured else CompletedFrames(frames, computed)
 
 
 def measured_channels(info: ModelInfo) -> int:

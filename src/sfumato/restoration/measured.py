@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.completed import CompletedFrames
-from sfumato.data.enlarged import EnlargedFrames, Frames
+from sfumato.data.enlarged import EnlargedFrames
 from sfumato.data.frames import FrameReader
 from sfumato.data.image import Image, PixelSize
 from sfumato.data.io import open_image
@@ -16,7 +15,7 @@ from sfumato.data.scaling import image_range
 from sfumato.model_file import LoadedModel
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.array import enlargement, normalised
-from sfumato.restoration.channels import completion_of
+from sfumato.restoration.channels import completed
 
 __all__ = ["Measured"]
 
@@ -47,10 +46,7 @@ class Measured:
         ndim = model.info.recipe.model.ndim
         image = source if isinstance(source, Image) else open_image(source, axes=axes)
         frames = FrameReader(image, ndim)
-        seen: Frames = frames
-        completion = completion_of(model.info)
-        if completion is not None and frames.channels == completion.measured:
-            seen = CompletedFrames(frames, completion)
+        seen = completed(frames, model.info)
         self._enlarged = EnlargedFrames(seen, (1,) * ndim if on_target_grid else enlargement(model))
         self._model = model
         self._ranges: dict[int, NDArray[np.float64]] = {}
