@@ -348,7 +348,8 @@ def _pictures(problem: str, drawn: Path) -> str:
     for picture in PICTURES:
         if picture.problem == problem and (drawn / picture.file).exists():
             image = f"![{picture.caption}](figures/{picture.file})"
-            parts.append(f"{picture.caption} (the paper's {picture.paper}):\n\n{image}")
+            paper = f" (the paper's {picture.paper})" if picture.paper else ""
+            parts.append(f"{picture.caption}{paper}:\n\n{image}")
     return "\n\n".join(parts) or "Not drawn yet."
 
 

@@ -29,10 +29,12 @@ __all__ = ["PICTURES", "Picture", "draw_all"]
 SAMPLES, DPI = 16, 80
 NAMES = {
     "us_tie": "US-TIE",
+    "tie_uniform": "Poisson solve",
     "cddpm_paper": "CDDPM as in the paper",
     "cddpm_tuned": "tuned CDDPM",
     "cvdm_simple": "CVDM-simple",
     "cvdm": "CVDM",
+    "cvdm_transport": "CVDM, shown solutions",
     "dfcan": "DFCAN",
 }
 
@@ -43,7 +45,7 @@ class Picture:
 
     Attributes:
         name: Of the file.
-        paper: The paper's figure that it stands for.
+        paper: The paper's figure that it stands for; empty if there is none.
         problem: One of ``PROBLEMS``.
         image: Part of the image's name.
         methods: Whose models of the first seed are shown.
@@ -90,6 +92,10 @@ PICTURES: Sequence[Picture] = (
     Picture(
         *("qpi_ablation", "Fig. of App. K", "qpi", "camera", ("cddpm_paper", "cvdm_simple", "cvdm"), "comparison"),
         "CDDPM as the paper sets it, one learned schedule for all pixels, and one per pixel",
+    ),
+    Picture(
+        *("qpi_transport", "", "qpi", "coins", ("tie_uniform", "cvdm", "cvdm_transport"), "comparison"),
+        "One Poisson solve, CVDM, and CVDM that is shown such solutions",
     ),
     Picture(
         *("qpi_schedule", "Fig. of App. J", "qpi", "coins", ("cvdm",), "schedule"),
@@ -151,12 +157,14 @@ def _draw(picture: Picture, places: Places) -> "Figure":
     cells = picture.cells()
     last = cells[-1]
     recipe = recipe_for(last, places)
-    image = _image(picture, places)
+    image = _image(picture, last, places)
     side = places.side(last)
     truth = in_units(central(image.truth, side), recipe)
     shown = central(image.condition, side)[0]
     if picture.kind == "comparison":
-        estimates = {NAMES[cell.method]: _estimate(cell, image, truth, places) for cell in cells}
+        estimates = {
+            NAMES[cell.method]: _estimate(cell, _image(picture, cell, places), truth, places) for cell in cells
+        }
         sought = comparable(truth, truth, PROBLEMS[picture.problem])[1]
         return draw_comparison(shown, estimates, np.asarray(sought[0, 0]), unit=PROBLEMS[picture.problem].unit)
     model = load(places.model_file(last))
@@ -176,9 +184,9 @@ def _draw(picture: Picture, places: Places) -> "Figure":
     return draw_mean_and_std(shown, draws, sought)
 
 
-def _image(picture: Picture, places: Places) -> TestImage:
-    """The named one; of simulated fields, one with much light."""
-    recipe = recipe_for(picture.cells()[-1], places)
+def _image(picture: Picture, cell: Cell, places: Places) -> TestImage:
+    """The named one with what a cell is shown; of simulated fields, one with much light."""
+    recipe = recipe_for(cell, places)
     is_photograph = recipe.problem in ("phase", "natural")
     test_set = PICTURED if is_photograph else next(iter(PROBLEMS[picture.problem].sets))
     images = held_out_images(picture.problem, test_set, 99, recipe, places)
