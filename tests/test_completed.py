@@ -1,5 +1,6 @@
 """Channels that are computed from measured ones: restoring computes them as training did, for whole images."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 import sfumato
 from data_sets import make_photographs
+from sfumato.data.completed import CompletedFrames, Completion
 from sfumato.data.frames import FilePairs
 from sfumato.data.io import open_image, write_image
 from sfumato.data.pairs import Pair
@@ -86,6 +88,28 @@ def test_regions_of_files_are_given_the_solution_of_the_whole(
     for frame in (0, 1):
         alone = sfumato.restore(conditions[frame], model, num_samples=2, num_steps=2, image=frame)
         np.testing.assert_allclose(open_image(path).read({"T": frame}), alone.mean[0], atol=1e-4)
+
+
+def test_a_frame_is_completed_once_for_all_its_regions() -> None:
+    class Stored:
+        spatial, channels = (4, 6), 1
+
+        def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> NDArray[np.float32]:
+            whole = np.arange(24, dtype=np.float32).reshape(1, 4, 6) + 100 * frame
+            return whole[:, corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]]
+
+    asked = []
+
+    def with_mean(measured: NDArray[np.generic]) -> NDArray[np.float32]:
+        asked.append(measured.shape)
+        pixels = np.asarray(measured, np.float32)
+        return np.concatenate([pixels, pixels - pixels.mean()])
+
+    frames = CompletedFrames(Stored(), Completion(1, 2, with_mean))
+    for frame, corner in ((0, (0, 0)), (0, (2, 3)), (1, (2, 3)), (1, (0, 0))):
+        region = np.asarray(frames.read(frame, corner, (2, 3)), np.float32)
+        np.testing.assert_array_equal(region[1], region[0] - (100 * frame + 11.5))
+    assert asked == [(1, 4, 6)] * 2
 
 
 def test_held_out_files_need_only_what_is_measured(model: LoadedModel, tmp_path: Path) -> None:

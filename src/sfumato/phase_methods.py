@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS, two_shot_phase
+from sfumato.baselines.phase import MAX_ITERATIONS, ONE_SOLVE, SOLVERS, two_shot_phase
 from sfumato.errors import ImageError, RecipeError
 from sfumato.methods import Image, Method
 
@@ -82,7 +82,7 @@ def phase_method(name: str, shots: TwoShots | None) -> Method:
             raise ImageError(f"{name} cannot run: {error}") from error
         return found.phase[None].float().numpy()
 
-    effort = "" if name in ("tie_fft", "tie_uniform") else f"at most {shots.max_iterations} iterations, "
+    effort = "" if name in ONE_SOLVE else f"at most {shots.max_iterations} iterations, "
     planes = " and ".join(f"{distance:g}" for distance in shots.distances_um)
     optics = f"wavelength {shots.wavelength_um:g} um, pixel {shots.pixel_um:g} um"
     return Method(name, run, f"{effort}damping {shots.reg:g}, shots at {planes} um, {optics}")

@@ -16,11 +16,14 @@ from torch import Tensor
 from sfumato.physics import through_focus, tie
 from sfumato.physics.tie import Solution
 
-__all__ = ["DARKEST", "MAX_ITERATIONS", "SOLVERS", "solve", "two_shot_phase"]
+__all__ = ["DARKEST", "MAX_ITERATIONS", "ONE_SOLVE", "SOLVERS", "solve", "two_shot_phase"]
 
 SOLVERS = ("tie_fft", "us_tie", "tie_cg", "tie_uniform")
 """One Poisson solve, the universal solution of Zhang et al. (2020), conjugate gradients, and one Poisson solve that
 takes the light in focus for uniform, as it is behind a transparent specimen."""
+
+ONE_SOLVE = ("tie_fft", "tie_uniform")
+"""Those that do not iterate."""
 
 MAX_ITERATIONS = 30
 """With noise and dark pixels the published residual is never reached, and more iterations fit more of the noise."""
@@ -66,7 +69,7 @@ def solve(
         )
     light = torch.full_like(light, mean) if solver == "tie_uniform" else light.clamp_min(DARKEST * mean)
     optics: dict[str, Any] = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
-    if solver in ("tie_fft", "tie_uniform"):
+    if solver in ONE_SOLVE:
         phase = tie.solve_tikhonov(slope, light, reg=reg, **optics)
         wanted = slope - slope.mean()
         left = wanted - tie.transport(phase, light, **optics)

@@ -6,13 +6,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.cache import FrameCache
 from sfumato.data.enlarged import Frames
 
 __all__ = ["CompletedFrames", "Completion"]
-
-_MOST_BYTES = 2**28
-"""Of computed channels that stay in memory: neighbouring regions of a frame are asked for one after another."""
 
 
 class Completion(NamedTuple):
@@ -29,6 +25,8 @@ class Completion(NamedTuple):
 class CompletedFrames:
     """Frames seen with all channels that a model takes, read by region as if they had been stored so.
 
+    What was computed of the last frame stays in memory, however large: its regions are asked for one after another.
+
     Args:
         frames: The measured ones, such as a :class:`~sfumato.data.frames.FrameReader`.
         completion: What is computed from them.
@@ -37,16 +35,14 @@ class CompletedFrames:
     def __init__(self, frames: Frames, completion: Completion) -> None:
         self.frames, self.completion = frames, completion
         self.spatial, self.channels = frames.spatial, completion.total
-        self._cache = FrameCache(_MOST_BYTES)
+        self._computed: dict[int, NDArray[np.generic]] = {}
 
     def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> NDArray[np.generic]:
         """A region of one frame, shape (channels, *size)."""
-        computed = self._cache.get(frame, lambda: self._computed(frame))
-        region = tuple(slice(first, first + length) for first, length in zip(corner, size, strict=True))
         measured = self.frames.read(frame, corner, size)
+        if frame not in self._computed:
+            whole = self.frames.read(frame, [0] * len(self.spatial), self.spatial)
+            self._computed = {frame: np.ascontiguousarray(self.completion.complete(whole)[len(whole) :])}
+        computed = self._computed[frame]
+        region = tuple(slice(first, first + length) for first, length in zip(corner, size, strict=True))
         return np.concatenate([measured.astype(computed.dtype), computed[(slice(None), *region)]])
-
-    def _computed(self, frame: int) -> NDArray[np.generic]:
-        """The channels that are not measured, of a whole frame."""
-        measured = self.frames.read(frame, [0] * len(self.spatial), self.spatial)
-        return np.ascontiguousarray(self.completion.complete(measured)[len(measured) :])

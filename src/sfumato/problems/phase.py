@@ -26,14 +26,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.baselines.phase import solve
 from sfumato.data.cache import FrameCache
 from sfumato.data.completed import Completion
 from sfumato.data.frames import PairSource
 from sfumato.data.order import uniform
 from sfumato.errors import ImageError
 from sfumato.noise import NoiseField
-from sfumato.physics import fresnel, through_focus
+from sfumato.physics import fresnel, through_focus, tie
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.request import Forward, Request, parameters
 
@@ -181,18 +180,10 @@ def transported(light: Tensor, settings: PhaseSettings) -> Tensor:
         )
     planes, distances = light.double(), [settings.defocus_um * plane for plane in settings.planes]
     slope = through_focus.axial_derivative(planes, distances, 1)
-    solutions = [
-        solve(
-            slope,
-            planes.mean(0),
-            solver="tie_uniform",
-            wavelength_um=settings.wavelength_um,
-            pixel_um=settings.pixel_um,
-            reg=damping,
-        ).phase
-        for damping in settings.transport_dampings
-    ]
-    return torch.cat([light, torch.stack(solutions).to(light)])
+    optics: dict[str, Any] = {"wavelength_um": settings.wavelength_um, "pixel_um": settings.pixel_um}
+    dampings = settings.transport_dampings
+    found = torch.stack([tie.solve_tikhonov(slope, planes.mean(), reg=damping, **optics) for damping in dampings])
+    return torch.cat([light, (found - found.mean((1, 2), keepdim=True)).to(light)])
 
 
 def completion(forward: Forward) -> Completion | None:
