@@ -280,9 +280,8 @@ class PhasePairs:
         grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
         phase = self.settings.phase_range_rad * grey
         if self.settings.transport_dampings:
-            phase = (
-                phase - phase.mean()
-            )  # as solutions have; else each part of a large image would get a mean of its own
+            # No mean, as solutions have none; else each part of a large image would get one of its own.
+            phase = phase - phase.mean()
         light = intensities(phase[0], self.geometry(sample))
         solutions = light[:0]
         if self.settings.transport_dampings:
