@@ -210,6 +210,7 @@ def test_recipes_that_contradict_themselves(values: dict[str, object], words: st
         "{beta_ends: [0.1, 0.2]}",
         "{schedule: linear_qpi, gamma_end: 0.1}",
         "{rate_ends: [30, 6]}",
+        "{schedule: cosine, rate_ends: [6, 30]}",
     ],
 )
 def test_ends_belong_to_their_schedule(text: str) -> None:

@@ -111,6 +111,9 @@ class ModelRecipe(_Section):
             raise ValueError(f"beta_ends belongs to a linear schedule, and schedule is {self.schedule}: leave it out")
         if self.rate_ends[0] >= self.rate_ends[1]:
             raise ValueError(f"rate_ends are {self.rate_ends}; give the smaller rate first")
+        given = self.rate_ends != type(self).model_fields["rate_ends"].default  # a resolved recipe always has the key
+        if given and self.schedule not in ("learned", "global"):
+            raise ValueError(f"rate_ends belong to a learned rate, and schedule is {self.schedule}: leave it out")
         if self.gamma_end is not None and self.schedule != "cosine":
             raise ValueError(f"gamma_end belongs to the cosine schedule, and schedule is {self.schedule}: leave it out")
         return self
