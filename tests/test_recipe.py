@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sfumato import recipe
+from sfumato.cli.settings import places, recipe_of
 from sfumato.errors import RecipeError
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -63,3 +64,9 @@ def test_reference_and_schema_are_up_to_date() -> None:
     assert "None" not in {
         line.split("|")[4].strip() for line in made["reference"]().splitlines() if line.startswith("| `")
     }
+
+
+@pytest.mark.parametrize("name", ["20240312", "no", "null", "exp #2/low", "1: two", "proben_größe 𝛽", 'with "quotes"'])
+def test_folders_may_have_any_name(name: str) -> None:
+    data = recipe_of(None, places({"inputs": name, "targets": name})).data
+    assert (data.inputs, data.targets, data.folder) == (name, name, None)

@@ -1,5 +1,6 @@
 """Recipes from a file and from options."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,18 @@ __all__ = ["places", "recipe_of", "tested_recipe"]
 
 
 def places(given: dict[str, str | None]) -> list[str]:
-    """Options that say where data is, as settings; one of them takes the place of what the recipe says."""
+    """Options that say where data is, as settings; one of them takes the place of what the recipe says.
+
+    Names are quoted: a folder may be called 20240312, no, or exp #2, which YAML would take for something else.
+
+    Example:
+        >>> places({"folder": "20240312"})[3]
+        'data.folder="20240312"'
+    """
     if not any(given.values()):
         return []
     names = ("inputs", "targets", "manifest", "folder", "store")
-    return [f"data.{name}={given.get(name) or 'null'}" for name in names]
+    return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in names]
 
 
 def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
