@@ -15,6 +15,7 @@ LAYERS: dict[str, int] = {
     # 0, mathematics, the errors that all may raise, and how a file is made to last
     "errors": 0,
     "durable": 0,
+    "device": 0,
     "allocation": 0,
     "subnormals": 0,
     "warp": 0,

@@ -106,7 +106,7 @@ def test_mrc(axes: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     sizes = {axis: size for axis, size in SIZES.items() if axis in axes}
     source = open_image(stored(tmp_path, axes, array, sizes))
     if "C" in axes:
-        with pytest.raises(ImageError, match="expected YX for MRC"):
+        with pytest.raises(ImageError, match="expected ZYX in this format"):
             copy_image(source, tmp_path / "copy.mrc")
         return
     copy_image(source, tmp_path / "copy.mrc")

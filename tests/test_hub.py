@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -103,9 +104,34 @@ for place in ["hf://lab/denoiser#sha256={"0" * 64}", "hf://lab/denoiser@v9", "hf
         HF_HUB_OFFLINE="1",
     ).splitlines()
     assert printed[:3] == [sha256] * 3
-    assert len(printed) == 6
+    assert len(printed) == 6, printed
     assert f"has the SHA-256 {sha256}, expected {'0' * 64}" in printed[3]
     assert all("cannot get model.safetensors of lab/" in line for line in printed[4:])
+
+
+@needs_hub
+def test_an_address_restores_and_is_calibrated_into_a_file(tmp_path: Path, model_file: Path) -> None:
+    lay_out_cache(tmp_path / "home", model_file)
+    np.save(tmp_path / "in.npy", np.random.default_rng(0).random((24, 24), np.float32))
+    out, copy = tmp_path / "out.npy", tmp_path / "copy.safetensors"
+    run(
+        f"""
+from sfumato.cli import main
+import sys
+sys.argv = ["sfumato", "restore", "hf://lab/denoiser", {str(tmp_path / "in.npy")!r}, {str(out)!r}]
+sys.argv += ["--samples", "2", "--steps", "2"]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+from sfumato.model_file import set_calibration
+set_calibration("hf://lab/denoiser", None, {str(copy)!r})
+""",
+        HF_HOME=str(tmp_path / "home"),
+        HF_HUB_OFFLINE="1",
+    )
+    assert np.isfinite(np.load(out)).all()
+    assert load(copy).info == load(model_file).info
 
 
 @needs_hub

@@ -74,6 +74,13 @@ def test_bad_manifests_say_what_to_do(tmp_path: Path, text: str, words: str) -> 
         read_manifest(tmp_path / "pairs.csv")
 
 
+def test_a_manifest_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
+    """Spreadsheets put a byte-order mark before the first column."""
+    np.save(tmp_path / "a.npy", np.zeros((4, 4)))
+    (tmp_path / "pairs.csv").write_text("input,target\na.npy,a.npy\n", encoding="utf-8-sig")
+    assert len(read_manifest(tmp_path / "pairs.csv")) == 1
+
+
 def test_manifest_splits_are_obeyed(tmp_path: Path) -> None:
     write(tmp_path / "a.npy", ramp(4, 4))
     rows = "".join(f"a.npy,a.npy,{split}\n" for split in ("train", "validation", "test", "train"))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from PIL import Image as PillowImage
 from typer.testing import CliRunner
 
 from networks import seeded
@@ -31,11 +33,13 @@ from sfumato.errors import ImageError, ModelFileError, RunError
 from sfumato.model_file import ModelInfo, load, save_model
 from sfumato.nn import UNet
 from sfumato.recipe import parse
+from sfumato.restoration import run
 from sfumato.restoration.array import draw_blocks, restore
 from sfumato.restoration.engine import Dask
+from sfumato.restoration.folder import restore_folder
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.plan import Plan
-from sfumato.restoration.planning import Restoration, Settings, plan_restoration
+from sfumato.restoration.planning import Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, run_restoration, verify
 from sfumato.restoration.statistics import Statistics
 
@@ -43,12 +47,15 @@ SMALL = Settings(num_samples=2, num_steps=3, chunk=32, halo=32, batch=2, threads
 """Chunks of 32 pixels, seen with a halo that one call of the network below does not look beyond."""
 
 
-def write_model(path: Path, *, channels: int = 1, norm: str = "channel", ndim: int = 2) -> Path:
+def write_model(
+    path: Path, *, channels: int = 1, norm: str = "channel", ndim: int = 2, scale: float = 3.0, normalize: str = ""
+) -> Path:
     """Random weights: what is tested is where pixels come from, not how good they are."""
     text = f"model: {{base: 4, rate_base: 2, num_scales: 3, norm: {norm}, ndim: {ndim}}}\n"
+    text += f"data: {{normalize: {normalize}}}\n" if normalize else ""
     recipe = parse(text, source="test")
     model = seeded(lambda: build_model(recipe.model, channels, 1))
-    condition, target = (Normalization(offset=(10.0,) * n, scale=(3.0,) * n) for n in (channels, 1))
+    condition, target = (Normalization(offset=(10.0,) * n, scale=(scale,) * n) for n in (channels, 1))
     save_model(path, model.state_dict(), ModelInfo(recipe, channels, 1, condition, target, {}, {}))
     return path
 
@@ -463,7 +470,8 @@ def test_a_restoration_on_an_object_store_has_the_bytes_of_one_on_disk(
         assert objects(server, other.removeprefix("s3://")) == stored(Path(one))
 
 
-def test_a_folder_is_restored_under_the_same_names(model: Path, tmp_path: Path) -> None:
+def test_a_folder_is_restored_under_the_same_names(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model.safetensors", scale=10.0)
     (tmp_path / "in").mkdir()
     for number, name in enumerate(("a.tif", "b.npy", "c.png")):
         pixels = noise(24, 20 + number)
@@ -488,6 +496,123 @@ def test_a_folder_is_restored_under_the_same_names(model: Path, tmp_path: Path) 
     picture = CliRunner().invoke(app, [*command, "--verify"])
     assert picture.exit_code == 2
     assert "name that image" in picture.output
+    itself = CliRunner().invoke(app, [*command[:3], command[2], *command[4:]])
+    assert itself.exit_code == 2
+    assert "is the folder of the inputs" in itself.output
+    write_model(model, scale=11.0)
+    other = CliRunner().invoke(app, command)
+    assert other.exit_code == 2
+    assert "a.tif was restored by another model" in other.output
+
+
+def test_a_folder_of_pictures_becomes_tiff_where_a_picture_could_not_hold_the_values(
+    model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    for name in ("a.png", "b.jpg"):
+        PillowImage.fromarray((10 * noise(24, 20)).clip(0, 255).astype(np.uint8)).save(tmp_path / "in" / name)
+    files = restore_folder(model, tmp_path / "in", tmp_path / "out", SMALL)  # its targets span six grey levels
+    assert [Path(file).name for file in files] == ["a.tif", "b.tif"]
+    with pytest.raises(ImageError, match=r"whole numbers from 0 on, .*about 7 to 13; .*write \.tif"):
+        restore_folder(model, tmp_path / "in", tmp_path / "png", SMALL, suffix=".png")
+    assert list((tmp_path / "png").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("measured", "scale", "dtype"),
+    [
+        ("uint8", 3, None),
+        ("uint8", 100, None),
+        ("uint8", 10, "uint8"),
+        ("float32", 10, "uint16"),
+        ("int16", 9, "uint16"),
+    ],
+)
+def test_a_png_has_the_pixels_that_hold_what_is_restored(
+    measured: str, scale: float, dtype: str | None, tmp_path: Path
+) -> None:
+    loaded = load(write_model(tmp_path / "model.safetensors", scale=scale))  # values from 10 - scale to 10 + scale
+    assert png_dtype(loaded, np.dtype(measured)) == (dtype and np.dtype(dtype))
+
+
+def test_sixteen_bits_are_taken_where_eight_are_too_few(tmp_path: Path) -> None:
+    loaded = load(write_model(tmp_path / "model.safetensors"))
+    for offset, dtype in ((500.0, "uint16"), (1e6, None)):
+        info = dataclasses.replace(loaded.info, target=Normalization((offset,), (offset,)))
+        assert png_dtype(dataclasses.replace(loaded, info=info), np.dtype("uint8")) == (dtype and np.dtype(dtype))
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape", "name", "words"),
+    [("TYX", (3, 24, 20), "out.png", "expected YXC"), ("TYX", (3, 24, 20), "out.mrc", "expected ZYX")],
+)
+def test_a_format_that_cannot_hold_the_image_is_refused_before_sampling(
+    axes: str, shape: tuple[int, ...], name: str, words: str, tmp_path: Path
+) -> None:
+    model = write_model(tmp_path / "model.safetensors", scale=10.0)
+    write_image(tmp_path / "in.tif", noise(*shape), axes=axes)
+    with pytest.raises(ImageError, match=f"{words}.*write .tif"):
+        plan_restoration(model, tmp_path / "in.tif", tmp_path / name, SMALL)
+
+
+def test_a_source_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
+    """The range of an image is measured once per restoration, not once per process."""
+    model = write_model(tmp_path / "model.safetensors", normalize="image")
+    results = []
+    for factor in (1, 50, 1):
+        np.save(tmp_path / "in.npy", factor * noise(40, 40))
+        planned = plan_restoration(model, tmp_path / "in.npy", tmp_path / "out.npy", SMALL)
+        run_restoration(planned)
+        results.append(read(planned))
+        for file in planned.files:
+            Path(file).unlink()
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(results[2], results[0])
+
+
+def test_what_remains_of_a_removed_journal_does_not_stop_a_folder(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server keeps files that somebody has open, so that folders of them cannot be removed or renamed."""
+    (tmp_path / "in").mkdir()
+    for name in ("a.npy", "b.npy"):
+        np.save(tmp_path / "in" / name, noise(24, 20))
+
+    rename, remove = Path.rename, shutil.rmtree
+
+    def rename_files(path: Path, target: Path) -> Path:
+        if path.suffix == ".journal":
+            raise OSError(errno.EBUSY, "Device or resource busy")
+        return rename(path, target)
+
+    def remove_in_part(folder: Path, **options: Any) -> None:
+        remove(folder / "parts" / "mean.zarr" if folder.suffix == ".journal" else folder, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", rename_files)
+        patched.setattr(shutil, "rmtree", remove_in_part)
+        restore_folder(model, tmp_path / "in", tmp_path / "out", SMALL)
+    restored = np.load(tmp_path / "out" / "b.npy")
+    assert (tmp_path / "out" / "a.npy.journal").exists()
+    (tmp_path / "out" / "b.npy").unlink()
+    (tmp_path / "out" / "b_std.npy").unlink()
+    assert len(restore_folder(model, tmp_path / "in", tmp_path / "out", SMALL)) == 2
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "b.npy"), restored)
+
+
+def test_nobody_has_the_journal_open_when_it_is_removed(
+    model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows, and file servers, refuse to remove what is open."""
+    open_files: list[str] = []
+
+    def look(_: Path) -> None:
+        open_files.extend(str(link.readlink()) for link in [*Path("/proc/self/fd").iterdir()] if link.is_symlink())
+
+    monkeypatch.setattr(run, "_discard", look)
+    run_restoration(plan_restoration(model, source, tmp_path / "out.npy", SMALL))
+    assert open_files
+    assert not [name for name in open_files if name.endswith(".records")]
 
 
 def test_fixed_statistics_are_group_normalisation_on_what_they_were_taken_from() -> None:
@@ -533,6 +658,7 @@ def test_a_journal_that_cannot_grow_is_explained(tmp_path: Path) -> None:
         "    except ValueError as error: print(type(error).__name__, error)\n"
     )
     told = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr  # closing the file does not try again
     assert "RunError cannot write to the journal" in told.stdout, told.stderr
     assert "raise the limit" in told.stdout
     assert np.flatnonzero(Journal(tmp_path, 10).done()).tolist() == [1]

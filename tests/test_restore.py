@@ -1,6 +1,8 @@
 """Restoring arrays and files with a trained model."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,11 +11,13 @@ from typer.testing import CliRunner
 
 import sfumato
 from pair_folders import make_pairs
+from sfumato import sampling, validation
 from sfumato.cli import app
 from sfumato.data.image import PixelSize
 from sfumato.data.io import open_image, write_image
+from sfumato.data.normalize import Normalization
 from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
+from sfumato.model_file import LoadedModel, save_model
 from sfumato.noise import NoiseField
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
@@ -79,7 +83,10 @@ def test_a_file_keeps_its_frames_axes_and_pixel_size(model: LoadedModel, model_f
     np.testing.assert_array_equal(open_image(paths[0]).read({"T": 2}), alone.mean)
 
 
-def test_the_command_restores_a_png_and_draws_a_picture(model_file: Path, tmp_path: Path) -> None:
+def test_the_command_restores_a_png_and_draws_a_picture(model: LoadedModel, tmp_path: Path) -> None:
+    info = dataclasses.replace(model.info, target=Normalization((100.0,), (90.0,)))  # of 8 bits
+    model_file = tmp_path / "model.safetensors"
+    save_model(model_file, model.model.state_dict(), info)
     pixels = (200 * image(30, 40)).astype(np.uint8)
     write_image(tmp_path / "in.png", pixels, axes="YX")
     names = [str(tmp_path / name) for name in ("in.png", "out.png", "picture.png")]
@@ -108,6 +115,26 @@ def test_a_volume_trains_resumes_and_is_restored(tmp_path: Path) -> None:
     )
     assert open_image(output).shape == open_image(spread).shape == (16, 20, 24)
     assert open_image(output).axes == "ZYX"
+
+
+@pytest.mark.parametrize(("shape", "crop"), [((40, 40), (16, 16)), ((40, 40, 40), (8, 8, 8))])
+def test_validation_takes_no_more_memory_than_a_training_step(
+    shape: tuple[int, ...], crop: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Crops of volumes are patches, and one after another is sampled, so that a batch that trains can be validated."""
+    folders = make_pairs(tmp_path, number=8, shape=shape)
+    seen: list[tuple[int, ...]] = []
+
+    def sample(*args: Any, **kwargs: Any) -> torch.Tensor:
+        drawn = sampling.sample(*args, **kwargs)
+        seen.append((*args[1].shape, kwargs["num_samples"]))
+        return drawn
+
+    monkeypatch.setattr(validation, "sample", sample)
+    data = {"data_patch": 8, "data_validation_fraction": 0.5}
+    chosen = recipe(folders, train_steps=1, model_ndim=len(shape), **data)
+    train(chosen, tmp_path / "run", quiet=True)
+    assert seen == [(1, 1, *crop, chosen.sample.samples)] * 3
 
 
 BAD = {

@@ -7,7 +7,7 @@ from typing import Self
 
 from sfumato.errors import ModelFileError
 
-__all__ = ["MODEL_NAME", "HubAddress", "check_hash", "local_file"]
+__all__ = ["MODEL_NAME", "HubAddress", "check_hash", "is_address", "local_file"]
 
 MODEL_NAME = "model.safetensors"
 
@@ -80,11 +80,24 @@ class HubAddress:
 
 def local_file(path: str | Path) -> tuple[Path, str | None]:
     """The file that a path or an address stands for, and the SHA-256 that the address demands of it."""
-    text = str(path).replace("\\", "/")
-    if not text.startswith("hf:/"):
+    if not is_address(path):
         return Path(path), None
-    address = HubAddress.parse(text)
+    address = HubAddress.parse(_with_slashes(path))
     return address.fetch(), address.sha256
+
+
+def is_address(path: str | Path) -> bool:
+    """Whether it is an address on the Hub and no path.
+
+    Example:
+        >>> is_address("hf://lab/denoiser"), is_address("run/model.safetensors")
+        (True, False)
+    """
+    return _with_slashes(path).startswith("hf:/")
+
+
+def _with_slashes(path: str | Path) -> str:
+    return str(path).replace("\\", "/")
 
 
 def check_hash(path: str | Path, found: str, *wanted: str | None) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor
 from sfumato.assembly import build_model, least_weights
 from sfumato.calibration.correction import Correction
 from sfumato.data.normalize import Normalization
+from sfumato.device import usable_device
 from sfumato.errors import ModelFileError, RecipeError, RunError
 from sfumato.hub import check_hash, local_file
 from sfumato.model import CVDM
@@ -135,6 +136,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
     Raises:
         ModelFileError: If the file is not a model, is damaged, was written by a newer version or has another hash.
     """
+    at = usable_device(device)
     place, demanded = local_file(path)
     with open_tensors(place, "model") as file:
         info, model = _check(file)
@@ -142,7 +144,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
     check_hash(path, found, sha256, demanded)
     tensors = {name: tensors.pop(name).to(torch.float32) for name in list(tensors)}
     model.load_state_dict(tensors, assign=True)
-    return LoadedModel(model.to(device).eval(), info, found)
+    return LoadedModel(model.to(at).eval(), info, found)
 
 
 def set_calibration(path: str | Path, calibration: Correction | None, out: str | Path | None = None) -> Path:
@@ -157,7 +159,7 @@ def set_calibration(path: str | Path, calibration: Correction | None, out: str |
         ModelFileError: If it is no model file.
         RunError: If it cannot be written.
     """
-    with open_tensors(path, "model") as file:
+    with open_tensors(local_file(path)[0], "model") as file:
         info, _ = _check(file)
         tensors, _ = file.read()
     written = Path(path if out is None else out)

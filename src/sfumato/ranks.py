@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from sfumato.device import usable_device
 from sfumato.errors import RunError
 
 __all__ = ["Ranks"]
@@ -35,8 +36,9 @@ class Ranks:
         size = int(environment.get("WORLD_SIZE", environment.get("SLURM_STEP_NUM_TASKS", 1)))
         rank = int(environment.get("RANK", environment.get("SLURM_PROCID", 0))) if size > 1 else 0
         local = int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", 0))) if size > 1 else 0
-        _check_device(device)
-        chosen = torch.device(f"cuda:{local}" if device == "cuda" else device)
+        chosen = usable_device(device)
+        if device == "cuda":  # a scheduler may show each process only the GPU that is its own
+            chosen = torch.device("cuda", local % torch.cuda.device_count())
         if size == 1:
             return cls(0, 1, chosen)
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in environment]
@@ -104,10 +106,3 @@ class Ranks:
         """Until all processes are here."""
         if self.size > 1:
             dist.barrier()
-
-
-def _check_device(device: str) -> None:
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available.get(device, False):
-        usable = ", ".join(name for name, usable in available.items() if usable)
-        raise RunError(f"device {device!r} is not there; this machine and build of torch offer: {usable}")

@@ -82,5 +82,5 @@ class RunFolder:
     def settle(self) -> None:
         """Make what was logged durable, before a checkpoint that presumes it."""
         if self.metrics_file.exists():
-            with self.metrics_file.open("rb") as file:
+            with self.metrics_file.open("r+b") as file:  # Windows flushes only what may be written to
                 os.fsync(file.fileno())

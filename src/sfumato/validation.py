@@ -30,13 +30,15 @@ class Validation:
         source: Validation samples.
         condition: Normalisation of conditions.
         target: Normalisation of targets.
-        patch: Side of training patches; crops are at least that and at most 128 pixels.
+        patch: Side of training patches; crops of images are at least that and at most 128 pixels, those of volumes
+            just that.
     """
 
     def __init__(self, source: PairSource, condition: Normalization, target: Normalization, patch: int) -> None:
         chosen = evenly_spread(len(source), _NUM_IMAGES)
         sizes = np.array([source.spatial(sample) for sample in chosen])
-        self._size = np.minimum(sizes.min(axis=0), max(patch, min(_SIDE, 2 * patch))).tolist()
+        side = max(patch, min(_SIDE, 2 * patch)) if sizes.shape[1] == 2 else patch  # of a volume 8 times the memory
+        self._size = np.minimum(sizes.min(axis=0), side).tolist()
         crops = [
             source.read(index, ((size - self._size) // 2).tolist(), self._size)
             for index, size in zip(chosen, sizes, strict=True)
@@ -65,17 +67,24 @@ class Validation:
 
     def draw(self, model: CVDM, device: torch.device, settings: SampleRecipe, path: Path) -> None:
         """Restore the first few crops and draw them beside the truth, in the data's units."""
-        condition = self.condition[:_NUM_SHOWN].to(device)
-        draws = sample(
-            model,
-            condition,
-            num_samples=max(settings.samples, 2),
-            num_steps=settings.steps,
-            solver=settings.solver,
-            eta=settings.eta,
-            seed=_SEED,
+        number = max(settings.samples, 2)
+        posterior = Posterior(number).add(
+            torch.cat(
+                [
+                    sample(
+                        model,
+                        crop.to(device),
+                        num_samples=number,
+                        num_steps=settings.steps,
+                        solver=settings.solver,
+                        eta=settings.eta,
+                        seed=NoiseField(_SEED, image=image),
+                    ).cpu()
+                    for image, crop in enumerate(self.condition[:_NUM_SHOWN].split(1))
+                ],
+                dim=1,
+            )
         )
-        posterior = Posterior(len(draws)).add(draws.cpu())
         pictures = (
             self._condition_normalization.invert(self.condition[:_NUM_SHOWN]),
             self._target_normalization.invert(posterior.mean),

@@ -51,6 +51,7 @@ def calibrate(
         from sfumato.calibrate import calibrate as correct
         from sfumato.calibrate import cross_validate
         from sfumato.held_out import restore_held_out
+        from sfumato.hub import is_address
         from sfumato.model_file import load, set_calibration
         from sfumato.preparation import open_held_out
         from sfumato.progress import Bar
@@ -58,6 +59,8 @@ def calibrate(
 
         if not 0 < level < 1 or not 0 < delta < 1:
             raise RecipeError(f"--level is {level} and --delta {delta}; give numbers between 0 and 1")
+        if out is None and is_address(model):
+            raise RecipeError(f"{model} is on the Hub, where nothing is written; give --out for the calibrated model")
         loaded = load(model, device=device)
         sampled = sampled_by(loaded, samples, steps)
         source = open_held_out(_recipe(loaded.info.recipe, held_out), split)

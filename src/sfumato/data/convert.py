@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,18 @@ import numpy.typing as npt
 
 from sfumato.data.image import Array, Image, PixelSize, check_dtype
 from sfumato.data.io import under_another_name
+from sfumato.data.raster import check_png
 from sfumato.data.slabs import slabs
 from sfumato.durable import advice_on
 from sfumato.errors import ImageError, StorageError
 
-__all__ = ["copy_image"]
+__all__ = ["check_format", "copy_image"]
 
 _SLAB_BYTES = 2**27
 """Of pixels that are read at once: 1024 rows, as high as chunks are by default, of 32,768 columns of float32."""
 _SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".mrc")
+_PNG_AXES, _MRC_AXES = "YXC", "ZYX"
+"""Of an image that has them all."""
 
 
 def copy_image(
@@ -52,6 +55,7 @@ def copy_image(
         raise ImageError(f"{target} exists already; expected a new name; choose one or pass overwrite=True")
     notes = dict(source.metadata if metadata is None else metadata)
     kind = source.dtype if dtype is None else check_dtype(dtype)
+    check_format(target, source.axes, source.shape, kind, source.pixel_size)
     copy = {".png": _copy_png, ".npy": _copy_npy, ".mrc": _copy_mrc}.get(suffix, _copy_tiff)
     try:
         with under_another_name(target) as unfinished:
@@ -60,6 +64,37 @@ def copy_image(
         raise StorageError(
             f"cannot write {target}: {error.strerror or error}; expected a folder with space; {advice_on(error)}"
         ) from error
+
+
+def check_format(
+    path: str | os.PathLike[str],
+    axes: str,
+    shape: Sequence[int],
+    dtype: npt.DTypeLike,
+    pixel_size: Mapping[str, PixelSize],
+) -> None:
+    """Refuse an image that the format of a file cannot hold, before there are pixels to write.
+
+    Args:
+        path: Where :func:`copy_image` would write to.
+        axes: Of the image, out of STCZYX.
+        shape: Of the image.
+        dtype: Of the copy.
+        pixel_size: By axis letter.
+
+    Raises:
+        ImageError: If it cannot be held.
+
+    Example:
+        >>> check_format("cells.png", "YX", (64, 64), "uint8", {})
+    """
+    suffix, lengths = Path(path).suffix.lower(), dict(zip(axes, shape, strict=True))
+    if suffix == ".png":
+        _only(path, lengths, _PNG_AXES)
+        sizes = {axis: size for axis, size in pixel_size.items() if axis in "XY"}
+        check_png(np.dtype(dtype), lengths.get("C", 1), sizes)
+    if suffix == ".mrc":
+        _only(path, lengths, _MRC_AXES)
 
 
 def _copy_tiff(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
@@ -71,13 +106,11 @@ def _copy_tiff(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str,
 
 
 def _copy_png(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
-    from sfumato.data.raster import check_png, write_png_rows
+    from sfumato.data.raster import write_png_rows
 
-    axes = _only(source, "YXC" if "C" in source.axes else "YX", "PNG")
-    shape = _shape(source, axes)
-    sizes = _sizes(source, "XY")
-    check_png(dtype, (*shape, 1)[2], sizes)
-    write_png_rows(path, _parts(source, axes, dtype, whole=axes[1:]), shape, dtype, sizes, notes)
+    axes = _PNG_AXES if "C" in source.axes else "YX"
+    parts = _parts(source, axes, dtype, whole=axes[1:])
+    write_png_rows(path, parts, _shape(source, axes), dtype, _sizes(source, "XY"), notes)
 
 
 def _copy_npy(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
@@ -89,7 +122,7 @@ def _copy_npy(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, 
 def _copy_mrc(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
     from sfumato.data.mrc_writer import write_mrc_parts
 
-    axes = _only(source, "ZYX" if "Z" in source.axes else "YX", "MRC")
+    axes = _MRC_AXES if "Z" in source.axes else "YX"
     text = json.dumps({"sfumato": notes}) if notes else ""
     write_mrc_parts(path, _parts(source, axes, dtype), _shape(source, axes), dtype, _sizes(source, "XYZ"), text)
 
@@ -116,13 +149,11 @@ def _sizes(source: Image, axes: str) -> dict[str, PixelSize]:
     return {axis: size for axis, size in source.pixel_size.items() if axis in axes}
 
 
-def _only(source: Image, axes: str, format: str) -> str:
-    """The axes that a format has, if the others of the image have length 1."""
-    lengths = dict(zip(source.axes, source.shape, strict=True))
+def _only(path: str | os.PathLike[str], lengths: Mapping[str, int], axes: str) -> None:
+    """Refuse an image with other axes than a format has, unless they have length 1."""
     lost = [axis for axis, length in lengths.items() if axis not in axes and length > 1]
-    if lost or not {"Y", "X"} <= set(source.axes):
+    if lost or not {"Y", "X"} <= set(lengths):
         raise ImageError(
-            f"{source.path} has the axes {source.axes} and shape {source.shape}; expected {axes} for {format}, others "
-            "of length 1; write .tif, or one file for each index"
+            f"{os.fspath(path)} would have the axes {''.join(lengths)} and shape {tuple(lengths.values())}; expected "
+            f"{axes} in this format, others of length 1; write .tif, or one file for each index"
         )
-    return axes

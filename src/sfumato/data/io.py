@@ -28,6 +28,7 @@ from sfumato.data.image import (
     reading,
 )
 from sfumato.data.mrc import is_mrc
+from sfumato.durable import sync_folder
 from sfumato.errors import ImageError, UnknownFormatError
 
 __all__ = ["open_image", "under_another_name", "write_image"]
@@ -200,7 +201,11 @@ def under_another_name(target: Path) -> Iterator[Path]:
             unfinished.rename(target)
             shutil.rmtree(former)
         else:
+            if unfinished.is_file():  # what it was made from may be deleted once it has its name
+                with unfinished.open("r+b") as file:
+                    os.fsync(file.fileno())
             unfinished.replace(target)
+        sync_folder(target.parent)
     finally:
         if unfinished.is_dir():
             shutil.rmtree(unfinished)

@@ -89,7 +89,7 @@ def read_manifest(path: str | Path) -> list[Pair]:
     """
     path = Path(path)
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte-order mark
             rows = list(csv.DictReader(file))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise PairingError(f"cannot read the manifest {path}: {error}; give the path of a CSV text file") from error

@@ -237,6 +237,8 @@ def check_png(dtype: np.dtype[Any], channels: int, pixel_size: Mapping[str, Pixe
             f"the image is {dtype} with {channels} channels and pixel sizes for {sorted(pixel_size)}; a PNG holds "
             "uint8 or uint16, up to 4 channels, and sizes for X and Y together; convert it, or write .tif"
         )
+    if pixel_size:
+        _pixels_per_m(pixel_size)
 
 
 def write_png(path: Path, pixels: Array, pixel_size: Mapping[str, PixelSize], metadata: Mapping[str, Any]) -> None:

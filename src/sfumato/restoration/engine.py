@@ -59,9 +59,10 @@ class InProcess:
         """Do the tasks of these numbers, in their order."""
         before = torch.get_num_threads()
         torch.set_num_threads(job.threads)
+        errand = uuid.uuid4().hex
         try:
             for number in numbers:
-                yield run_task(job, number, self.device, on_call)
+                yield run_task(job, number, self.device, on_call, errand=errand)
         finally:
             torch.set_num_threads(before)
 
@@ -110,7 +111,7 @@ class Dask:
 
         def submit(most: int) -> list[Any]:
             return [
-                client.submit(run_remotely, job, number, self.device, key=f"{name}-{number}", pure=False)
+                client.submit(run_remotely, job, number, self.device, name, key=f"{name}-{number}", pure=False)
                 for number in itertools.islice(waiting, most)
             ]
 
@@ -173,9 +174,9 @@ class Dask:
             yield client
 
 
-def run_remotely(job: Job, number: int, device: str) -> Outcome:
+def run_remotely(job: Job, number: int, device: str, errand: str) -> Outcome:
     """A task in a worker, which has the planned number of torch threads for itself."""
     keep_freed_memory()
     if torch.get_num_threads() != job.threads:
         torch.set_num_threads(job.threads)
-    return run_task(job, number, device)
+    return run_task(job, number, device, errand=errand)

@@ -8,9 +8,9 @@ from pathlib import Path
 from sfumato.data.io import open_image
 from sfumato.data.ome_zarr import is_zarr
 from sfumato.errors import ImageError, UnknownFormatError
-from sfumato.model_file import load
+from sfumato.model_file import LoadedModel, load
 from sfumato.restoration.engine import Engine
-from sfumato.restoration.planning import FORMATS, Settings, plan_restoration
+from sfumato.restoration.planning import FORMATS, Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, run_restoration
 
 __all__ = ["is_folder_of_images", "restore_folder"]
@@ -43,7 +43,8 @@ def restore_folder(
         inputs: Folder of images; files of other kinds are skipped.
         outputs: Folder to write to; made if it is not there.
         settings: How to restore.
-        suffix: Format of what is written, such as ``.tif``; that of each image if not given, and PNG for JPEG.
+        suffix: Format of what is written, such as ``.tif``; that of each image if not given, PNG for JPEG, and TIFF
+            where that cannot hold it.
         engine: Who does the tasks.
         device: Where the model should be.
         progress: Called before each image with its name, its number and how many there are.
@@ -56,8 +57,11 @@ def restore_folder(
         ImageError: If the folder has no image, or two of its images would be written to one file.
     """
     chosen = settings or Settings()
+    loaded = load(model, device=device)
     sources = list(_images(Path(inputs)))
-    names = [_output_name(source, suffix) for source in sources]
+    names = [_output_name(source, suffix, loaded) for source in sources]
+    if Path(outputs).resolve() == Path(inputs).resolve():
+        raise ImageError(f"{outputs} is the folder of the inputs; expected another one to write to; name it")
     if not sources:
         raise ImageError(
             f"{inputs} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
@@ -66,15 +70,14 @@ def restore_folder(
         twice = next(name for name in names if names.count(name) > 1)
         raise ImageError(f"two images of {inputs} would become {twice}; expected names that differ; rename one")
     Path(outputs).mkdir(parents=True, exist_ok=True)
-    files, number, loaded = [], 0, load(model, device=device)
+    files, number = [], 0
     for index, (source, name) in enumerate(zip(sources, names, strict=True)):
         if progress is not None:
             progress(source.name, index, len(sources))
         numbered = dataclasses.replace(chosen, first_image=chosen.first_image + number)
         planned = plan_restoration(model, source, Path(outputs) / name, numbered, device=device, loaded=loaded)
         number += planned.measured.num_frames
-        finished = not planned.is_store and not planned.journal.exists() and Path(planned.files[0]).exists()
-        if not finished:
+        if not _is_finished(planned):
 
             def tell(now: Progress, name: str = source.name, done: int = index) -> None:
                 if within is not None:
@@ -83,6 +86,24 @@ def restore_folder(
             run_restoration(planned, engine=engine, progress=tell)
         files.append(planned.files[0])
     return files
+
+
+def _is_finished(planned: Restoration) -> bool:
+    """Whether the files are there, and by this model.
+
+    Raises:
+        ImageError: If they are by another one.
+    """
+    file = Path(planned.files[0])
+    if planned.is_store or (planned.journal / "job.json").exists() or not file.exists():
+        return False
+    by = open_image(file).metadata.get("model_sha256", planned.job.model_sha256)
+    if by != planned.job.model_sha256:
+        raise ImageError(
+            f"{file} was restored by another model ({str(by)[:12]}, this one is {planned.job.model_sha256[:12]}); name "
+            "another folder for the outputs, or remove it"
+        )
+    return True
 
 
 def _images(folder: Path) -> Iterator[Path]:
@@ -95,10 +116,12 @@ def _images(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _output_name(source: Path, suffix: str | None) -> str:
-    stem, dot, own = source.name.partition(".")
+def _output_name(source: Path, suffix: str | None, model: LoadedModel) -> str:
+    stem, _, own = source.name.partition(".")
     if suffix is not None:
         return f"{stem}.{suffix.lstrip('.')}"
-    if f".{own}".lower().endswith(FORMATS):
-        return source.name
-    return f"{stem}{dot}png" if own.lower() in ("jpg", "jpeg") else f"{stem}.tif"
+    own = "png" if own.lower() in ("jpg", "jpeg") else own
+    holds = f".{own}".lower().endswith(FORMATS)
+    if own.lower().endswith("png"):
+        holds = png_dtype(model, open_image(source).dtype) is not None
+    return f"{stem}.{own if holds else 'tif'}"

@@ -6,11 +6,12 @@ turns out to be lost is taken back by a record of its own: what counts is how of
 """
 
 import contextlib
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,7 +70,7 @@ class Journal:
             raise RunError(f"a writer of the journal is called {name!r}; expected letters, digits and dashes")
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.records"
-        with path.open("ab") as file:
+        with path.open("ab", buffering=0) as file:  # else closing it would write anew what a full disk refused
             _lock(file, path)
             whole = _read(path, self.num_tasks).nbytes
             file.truncate(whole)  # a record cut short would shift all that follow
@@ -83,7 +84,7 @@ class Journal:
 class Writer:
     """Appends records; made by :meth:`Journal.writer`."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: FileIO) -> None:
         self._file = file
 
     def record(self, task: int | Sequence[int], checksum: int | Sequence[int]) -> None:
@@ -99,8 +100,9 @@ class Writer:
         records["task"], records["checksum"] = tasks, checksum
         records["seal"] = _seals(records)
         try:
-            self._file.write(records.tobytes())
-            self._file.flush()
+            left = records.tobytes()
+            while left:
+                left = left[self._file.write(left) :]
             os.fsync(self._file.fileno())
         except OSError as error:
             raise RunError(
@@ -137,7 +139,7 @@ def _seals(records: NDArray[np.void]) -> NDArray[np.uint32]:
     return (mixed >> np.uint64(32)).astype(np.uint32)
 
 
-def _lock(file: BinaryIO, path: Path) -> None:
+def _lock(file: FileIO, path: Path) -> None:
     """Hold the file until it is closed, where the system knows locks."""
     if os.name == "nt":
         return
@@ -150,3 +152,6 @@ def _lock(file: BinaryIO, path: Path) -> None:
             f"{path} is in use by another process; one restoration writes one output at a time; wait for it, or give "
             "every job of an array its own --shard"
         ) from error
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):  # of file systems without locks
+            raise

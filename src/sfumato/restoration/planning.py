@@ -7,17 +7,21 @@ there, and are then copied into the file. The folder ``<output>.journal`` holds 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import torch
 
 from sfumato.baselines import Regression
 from sfumato.calibration.correction import Correction, Sampled
+from sfumato.data.convert import check_format
 from sfumato.data.image import PixelSize
 from sfumato.data.ome_zarr_writer import Version
 from sfumato.data.pyramid import plan_levels
 from sfumato.errors import ImageError
+from sfumato.hub import is_address
 from sfumato.model_file import LoadedModel, load
+from sfumato.problems.registry import full_scale
 from sfumato.restoration.channels import measured_channels
 from sfumato.restoration.hint import check_schedule
 from sfumato.restoration.intervals import correction_for, sampled_by
@@ -26,8 +30,10 @@ from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Plan
 
-__all__ = ["FORMATS", "Restoration", "Settings", "plan_restoration"]
+__all__ = ["FORMATS", "Restoration", "Settings", "plan_restoration", "png_dtype"]
 
+_FEWEST_GREY_LEVELS = 16
+"""Between the ends of a model's targets, for a picture that is worth looking at."""
 _COARSEST = 512
 """The pyramid ends with a level whose sides are no longer."""
 FORMATS = (".zarr", ".tif", ".tiff", ".png", ".npy", ".mrc")
@@ -107,6 +113,11 @@ class Restoration:
         return correction_for(self.model, self.sampled) if has_any else None
 
     @property
+    def png_dtype(self) -> np.dtype[Any] | None:
+        """Of the pixels of a PNG, if one can hold what is restored."""
+        return png_dtype(self.model, self.measured.dtype)
+
+    @property
     def is_store(self) -> bool:
         """Whether the outputs are the stores themselves."""
         return self.files == tuple(output.place for output in self.job.outputs)
@@ -174,7 +185,7 @@ def plan_restoration(
     )
     channels = loaded.info.target_channels
     job = Job(
-        model=str(Path(model).resolve()),
+        model=str(model) if is_address(model) else str(Path(model).resolve()),
         model_sha256=loaded.sha256,
         source=_absolute(str(source)),
         source_axes=settings.axes,
@@ -193,7 +204,50 @@ def plan_restoration(
         ome_zarr=settings.ome_zarr,
     )
     files = tuple(_absolute(file) for file in files)
-    return Restoration(job, folder, files, loaded, measured)
+    planned = Restoration(job, folder, files, loaded, measured)
+    if not planned.is_store:
+        _check_format(planned)
+    return planned
+
+
+def png_dtype(model: LoadedModel, measured: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Of a PNG of what a model restores: that of the measured image, or 16 bits, or none if PNG cannot hold it.
+
+    Its whole numbers from 0 on hold no radians, and no shares of each image's own range.
+
+    Args:
+        model: Whose targets tell the range of values.
+        measured: Type of the pixels that were measured.
+    """
+    ends = _ends(model, measured)
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    narrowest = min(high - low for low, high in ends)
+    if narrowest < _FEWEST_GREY_LEVELS or low < -narrowest / 4:
+        return None
+    types = [measured] if measured.name in ("uint8", "uint16") else []
+    return next((np.dtype(kind) for kind in (*types, np.dtype(np.uint16)) if high <= np.iinfo(kind).max), None)
+
+
+def _ends(model: LoadedModel, measured: np.dtype[Any]) -> list[tuple[float, float]]:
+    """About the least and the largest value that is restored, of each channel."""
+    target, unit = model.info.target, full_scale(model.info.recipe.problem, measured)
+    return [(unit * (o - s), unit * (o + s)) for o, s in zip(target.offset, target.scale, strict=True)]
+
+
+def _check_format(planned: Restoration) -> None:
+    """What the files could not hold is better said before the sampling."""
+    job = planned.job
+    shape, dtype = job.with_channels(job.plan.levels[0], job.channels), np.dtype(np.float32)
+    for file in planned.files:
+        if Path(file).suffix.lower() == ".png":
+            if planned.png_dtype is None:
+                ends = [f"{low:.3g} to {high:.3g}" for low, high in _ends(planned.model, planned.measured.dtype)]
+                raise ImageError(
+                    f"{file} would hold whole numbers from 0 on, and this model restores values of about "
+                    f"{', '.join(ends)}; expected a range that they can tell; write .tif"
+                )
+            dtype = planned.png_dtype
+        check_format(file, job.output_axes, shape, dtype, planned.pixel_size)
 
 
 def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: Sampled) -> None:

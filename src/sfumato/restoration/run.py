@@ -1,6 +1,8 @@
 """Doing what is missing of a planned restoration, by whatever engine, with every finished chunk in the journal."""
 
+import contextlib
 import shutil
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,6 +109,8 @@ def run_restoration(
                     _copy_out(restoration)
         except JournalInUseError:
             return []
+    if not restoration.is_store:
+        _discard(restoration.journal)
     return list(restoration.files)
 
 
@@ -239,12 +243,23 @@ def _copy_out(restoration: Restoration) -> None:
         if Path(file).exists():
             continue
         store = OutputImage.open(output.place)
-        dtype: Any = None
-        if Path(file).suffix.lower() == ".png":
-            source = restoration.measured.dtype
-            dtype = source if source.name in ("uint8", "uint16") else np.uint16
+        dtype = restoration.png_dtype if Path(file).suffix.lower() == ".png" else None
         copy_image(store.image(), file, store.metadata, dtype=dtype)
-    shutil.rmtree(restoration.journal)
+
+
+def _discard(journal: Path) -> None:
+    """Remove a journal whose images are in their files; nobody of this process may have it open.
+
+    A kill, or a file server that keeps what another shard has open, may leave some of it. So it goes under another
+    name first or, where that is refused, its records go before all else: what is left says nothing of chunks.
+    """
+    try:
+        journal = journal.rename(journal.with_name(f".{uuid.uuid4().hex}.done"))
+    except OSError:
+        with contextlib.suppress(OSError):
+            for file in [*journal.glob("*.records"), journal / "job.json"]:
+                file.unlink()
+    shutil.rmtree(journal, ignore_errors=True)
 
 
 def _note_memory(job: Job, folder: Path, outcome: Outcome) -> None:

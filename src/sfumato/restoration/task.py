@@ -44,7 +44,14 @@ class Outcome(NamedTuple):
     """Samples that went through the network together: fewer than planned if memory ran out."""
 
 
-def run_task(job: Job, number: int, device: str = "cpu", on_call: Callable[[int], None] | None = None) -> Outcome:
+def run_task(
+    job: Job,
+    number: int,
+    device: str = "cpu",
+    on_call: Callable[[int], None] | None = None,
+    *,
+    errand: str = "",
+) -> Outcome:
     """Do one task; when this returns without an error, all that it wrote is durable.
 
     Args:
@@ -52,10 +59,11 @@ def run_task(job: Job, number: int, device: str = "cpu", on_call: Callable[[int]
         number: Which part of it.
         device: Where the model should be.
         on_call: As in :func:`~sfumato.restoration.array.draw_blocks`.
+        errand: Names the tasks that share an open source. Between two errands the same file may have changed.
     """
     started = time.monotonic()
     try:
-        opened = _open(job, device)
+        opened = _open(job, device, errand)
         opened.regions.on_call = on_call
         task = job.plan.task(number)
         if task.level:
@@ -85,8 +93,8 @@ def _outputs(job: Job) -> list[OutputImage]:
 
 
 @functools.lru_cache(maxsize=2)
-def _open(job: Job, device: str) -> "_Opened":
-    """Once per process, for many tasks."""
+def _open(job: Job, device: str, errand: str) -> "_Opened":
+    """Once per process and errand, for many tasks."""
     return _Opened(job, device)
 
 
