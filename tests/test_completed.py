@@ -27,14 +27,14 @@ from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
 from sfumato.train import train
 
-SIDE = 48
+SIDE, BORDER = 48, 12
 
 
 def phase_recipe(folder: Path) -> Recipe:
     return parse(
         f"""
         problem: phase
-        forward: {{side_px: {SIDE}, transport_dampings: [1.0e-8, 1.0e-4]}}
+        forward: {{side_px: {SIDE + 2 * BORDER}, transport_dampings: [1.0e-8, 1.0e-4]}}
         data: {{folder: {folder}, patch: 16}}
         model: {{base: 4, rate_base: 4, num_scales: 2, residual: last}}
         train: {{steps: 3, batch_size: 2, validate_every: 3, save_every: 3}}

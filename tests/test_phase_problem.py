@@ -68,7 +68,7 @@ def test_noise_has_the_mean_and_deviation_of_its_level_and_none_in_tests(folder:
 
 
 def test_random_geometry_stays_between_its_ends_and_draws_differ(folder: Path) -> None:
-    source = opened(folder, defocus_um=1.0, defocus_max_um=4.0, pixel_max_um=0.42, draws=50.0)["train"]
+    source = opened(folder, defocus_um=1.0, defocus_max_um=4.0, pixel_max_um=0.42, draws=50.0, side_px=96.0)["train"]
     assert len(source) == 200
     distances = [source.geometry(sample).distances_um[0] for sample in range(200)]
     assert 1 <= min(distances) < 1.1 < 3.7 < max(distances) <= 4
@@ -93,8 +93,11 @@ def test_planes_are_channels(folder: Path) -> None:
 def test_solutions_are_channels_too_computed_from_noisy_light_and_for_the_whole_image(folder: Path) -> None:
     dampings = (1e-8, 1e-4)
     source, plain = opened(folder, transport_dampings=dampings)["train"], opened(folder)["train"]
-    whole, phase = (np.asarray(side, np.float64) for side in source.read(2, (0, 0), (48, 48)))
-    light, same = (np.asarray(side, np.float64) for side in plain.read(2, (0, 0), (48, 48)))
+    border = source.geometry(2).reach  # what light from the mirrored photograph reaches is left out
+    size = source.spatial(2)
+    assert size == (48 - 2 * border, 48 - 2 * border)
+    whole, phase = (np.asarray(side, np.float64) for side in source.read(2, (0, 0), size))
+    light, same = (np.asarray(side, np.float64) for side in plain.read(2, (border, border), size))
     assert source.condition_channels == 4
     assert source.noise_level(2) > 0
     np.testing.assert_allclose(whole[:2], light, atol=1e-5)
@@ -103,7 +106,23 @@ def test_solutions_are_channels_too_computed_from_noisy_light_and_for_the_whole_
     for solution, damping in zip(whole[2:], dampings, strict=True):
         expected = tie.solve_tikhonov(slope, torch.tensor(light.mean()), reg=damping, **WAVE)
         np.testing.assert_allclose(solution, expected - expected.mean(), atol=1e-5)
-    np.testing.assert_array_equal(source.read(2, (5, 9), (17, 22))[0], whole[:, 5:22, 9:31])
+    np.testing.assert_array_equal(source.read(2, (5, 9), (17, 12))[0], whole[:, 5:22, 9:21])
+
+
+def test_no_light_of_a_mirrored_border_is_left_where_solvers_are_compared(folder: Path) -> None:
+    """What lies beyond the photograph hardly changes the light of validation and test, but that of training."""
+    distances = opened(folder)["test"].geometry(0)
+    for split, is_mirrored in (("train", True), ("validation", False), ("test", False)):
+        source = opened(folder, noise=0.0)[split]
+        size, border = source.spatial(0), distances.reach * (not is_mirrored)
+        condition, phase = (torch.from_numpy(side) for side in source.read(0, (0, 0), size))
+        photograph = 3.5 * torch.from_numpy(source.photographs.read(0))[0]
+        beyond = torch.nn.functional.pad(photograph, (distances.reach,) * 4)  # black, and not mirrored
+        middle = slice(distances.reach + border, distances.reach + border + size[0])
+        light = intensities(beyond, distances)[:, middle, middle]
+        assert torch.equal(phase[0], beyond[middle, middle])
+        change = float((condition - light)[:, :2].abs().mean() / condition.std())  # of the outermost rows that are left
+        assert change > 0.5 if is_mirrored else change < 0.15, split
 
 
 def test_a_solution_tells_slow_structures_that_a_patch_does_not() -> None:

@@ -110,6 +110,7 @@ PROBLEMS: Mapping[str, Problem] = {
         "fluor_sim_pairs/tsim_er",
         {"er3": 3},
         affine=True,
+        field=r"er\d",
     ),
     "real_phase": Problem(
         "Phases of real specimens, zero-shot",
@@ -212,9 +213,10 @@ EFFORTS: Mapping[str, Sequence[float]] = {
     "tie_uniform": (1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4),
     "wiener": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3),
     "richardson_lucy": (10, 40, 160, 320, 640, 1280, 2560),
+    "gaussian": (0.5, 0.75, 1, 1.25, 1.5, 2, 3),
 }
-"""Of classical methods: damping of slow structures, noise over signal, iterations. The one of least MAE on images kept
-from testing is taken, by test set."""
+"""Of classical methods: damping of slow structures, noise over signal, iterations, pixels of a blur. The one of least
+MAE on images kept from testing is taken, by test set."""
 COSINE = "model.schedule=cosine"
 LINEAR = "model.schedule=linear_qpi"
 UNSCALED = "model.scale=1.0"
@@ -350,7 +352,7 @@ def _second_tier() -> Iterator[Cell]:
     yield Cell("microscopy", "cvdm_not_residual", settings=("model.residual=false",))
     yield Cell("w2s", "cvdm")
     yield Cell("w2s", "cddpm_cosine", settings=(COSINE,))
-    yield Cell("w2s", "bicubic", kind="classical")
+    yield from (Cell("w2s", name, kind="classical") for name in ("bicubic", "gaussian"))
     yield Cell("natural_x4", "cvdm")
     yield from trials("natural_x4")
     yield Cell("natural_x4", "cddpm_tuned", kind="tuned")
@@ -360,7 +362,7 @@ def _second_tier() -> Iterator[Cell]:
     yield Cell("tsim_er", "bicubic", kind="classical")
     yield Cell("real_phase", "cvdm")
     yield Cell("real_phase", "cddpm_velocity", settings=(LINEAR,))
-    yield Cell("real_phase", "best_tie", kind="classical")
+    yield from (Cell("real_phase", name, kind="classical") for name in ("best_tie", "flat"))
 
 
 CELLS: Sequence[Cell] = (

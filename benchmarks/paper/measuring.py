@@ -59,8 +59,9 @@ BATCH = 4
 """Draws that go through the network together; more of them are no faster on a CPU."""
 BLOCK = 64
 """Side of the training patches, in whose multiples other sizes are measured."""
-SPECTRUM_BANDS = 8
-RULES = 3
+POWERS = tuple(f"power {band}" for band in range(1, 9))
+"""Of an image in eight bands of frequencies, from the slowest to the cut-off."""
+RULES = 4
 """Of measuring; what was measured by others is measured again, from the draws that were kept."""
 
 Array = NDArray[Any]
@@ -188,6 +189,8 @@ def central(image: Array, side: int) -> Array:
 
 def classical(method: str, recipe: Recipe, effort: float | None = None) -> Method:
     """A method that computes, by its name; with one of its ``EFFORTS``, or as the package has it."""
+    if method == "gaussian":
+        return Method(method, lambda noisy, _: _smoothed(noisy, effort or 1.0), "blurred, to average noise")
     if recipe.problem == "phase":
         settings = parameters(PhaseSettings, recipe.forward)
         shots = TwoShots(settings.pixel_um, settings.wavelength_um, settings.defocus_um, settings.planes)
@@ -209,6 +212,12 @@ def classical(method: str, recipe: Recipe, effort: float | None = None) -> Metho
     return Method(found.name, as_sharp_as_the_target, f"{found.about}, blurred as the targets are")
 
 
+def _smoothed(image: Array, sigma: float) -> NDArray[np.float32]:
+    from scipy.ndimage import gaussian_filter
+
+    return np.asarray(gaussian_filter(np.asarray(image, np.float32), (0, sigma, sigma), mode="reflect"))
+
+
 def effort_of(cell: Cell, test_set: str, recipe: Recipe, places: Places) -> float | None:
     """The effort of least MAE on images that are kept from testing."""
     if cell.method not in EFFORTS:
@@ -228,7 +237,8 @@ def _classical(
     """Of a method that sees the whole image, which spares it false borders, and is measured on its middle."""
     truth = in_units(central(image.truth, side), recipe)
     if method == "truth":
-        return {"resolution": score_estimate(truth, truth, problem)["resolution"]}
+        scored = score_estimate(truth, truth, problem)
+        return {name: scored[name] for name in ("resolution", *POWERS)}
     started = time.process_time()
     estimate = classical(method, recipe, effort).run(image.condition, 0)
     seconds = time.process_time() - started
@@ -348,18 +358,15 @@ def score_draws(draws: Tensor, truth: Tensor, problem: Problem) -> Values:
     mean = draws.mean(0)
     values = score_estimate(mean.numpy(), truth.numpy(), problem)
     single = _scores(*_single(draws[0], mean, truth, problem), problem)
-    values |= {
-        f"{name} single": single[name]
-        for name in ("MAE", "resolution", "spectrum low", "spectrum high")
-        if name in single
-    }
+    values |= {f"{name} single": single[name] for name in ("MAE", "resolution", *POWERS) if name in single}
     values["CRPS raw"] = float(crps(draws[:, None], truth[None]))
     centred, sought = _centred(draws, problem), _centred(truth, problem)
     values["CRPS"] = float(crps(centred[:, None], sought[None]))
     i, j = central_interval(len(draws), 0.9)
-    ordered = draws.sort(0).values
-    values["coverage 90"] = float(((truth >= ordered[i - 1]) & (truth <= ordered[j - 1])).double().mean())
-    spread, error = spread_and_error(draws[:, None], truth[None])
+    for name, drawn, true in (("coverage 90", centred, sought), ("coverage 90 raw", draws, truth)):
+        ordered = drawn.sort(0).values
+        values[name] = float(((true >= ordered[i - 1]) & (true <= ordered[j - 1])).double().mean())
+    spread, error = spread_and_error(centred[:, None], sought[None])
     values["spread / error"] = float((spread / error).sqrt())
     values["std-error"] = rank_correlation(centred.std(0).numpy(), (centred.mean(0) - sought).abs().numpy())
     return values
@@ -384,26 +391,25 @@ def _schedule_values(schedule: Schedule, std: Array, truth: Array) -> Values:
 
 
 def _sharpness(image: Tensor, truth: Tensor, pixel_um: float) -> Values:
-    """Resolution in nm, and the least and the largest ratio of power to the truth's, over bands up to the cut-off."""
+    """Resolution in nm, and power in bands up to the cut-off, in units of the truth's power in all of them."""
     nyquist = 0.5 / pixel_um
     highest = min(1.0, SIM_EXTENSION * Simulated().cutoff / nyquist)
-    ratios = _power(image, highest) / _power(truth, highest)
+    power = _power(image, highest) / _power(truth, highest).sum()
     return {
         "resolution": _or_nan(lambda: 1000 * decorrelation(image, pixel_um=pixel_um).resolution_um),
-        "spectrum low": float(ratios.min()),
-        "spectrum high": float(ratios.max()),
+        **dict(zip(POWERS, power.tolist(), strict=True)),
     }
 
 
 def _power(image: Tensor, highest: float) -> Array:
-    """Mean power in rings of equal width up to a fraction of the Nyquist frequency."""
+    """Power in rings of equal width up to a fraction of the Nyquist frequency."""
     window = torch.hann_window(image.shape[0], periodic=False).double()[:, None] * torch.hann_window(
         image.shape[1], periodic=False
     )
     power = torch.fft.fft2((image - image.mean()) * window).abs().square()
     radius = torch.hypot(*torch.meshgrid(*(2 * torch.fft.fftfreq(n) for n in image.shape), indexing="ij"))
-    band = (radius / highest * SPECTRUM_BANDS).long()
-    return np.array([float(power[band == number].mean()) for number in range(SPECTRUM_BANDS)])
+    band = (radius / highest * len(POWERS)).long()
+    return np.array([float(power[band == number].sum()) for number in range(len(POWERS))])
 
 
 def _or_nan(work: Callable[[], float]) -> float:
@@ -426,7 +432,8 @@ def _sizes(cell: Cell, places: Places) -> _Found:
     recipe, model = recipe_for(cell, places), load(places.model_file(cell))
     kept = Kept(places, cell, model)
     number = places.num_images(cell, "noise-free", OWN)
-    for place, image in enumerate(held_out_images(cell.problem, "noise-free", number, recipe, places)):
+    images = held_out_images(cell.problem, "noise-free", number, recipe, places, is_mirrored=True)  # 4 x 64 pixels
+    for place, image in enumerate(images):
 
         def work(image: TestImage = image, place: int = place) -> Values:
             found = {}
@@ -524,11 +531,12 @@ def _real_phases(cell: Cell, places: Places) -> _Found:
     for field in phase_zero_shot.fields():
         _, reference = phase_zero_shot.best_tie(field)
         if cell.kind == "classical":
-            mean = reference
+            mean = torch.zeros_like(reference) if cell.method == "flat" else reference
         else:
             mean, _ = phase_zero_shot.estimated(places.work / cell.run, field)
-        correlation, nrmse = phase_zero_shot.agreement(mean, reference)
-        values = {"correlation with TIE": correlation, "NRMSE against TIE": nrmse}
+        values = {}
+        if cell.method != "flat":
+            values["correlation with TIE"], values["NRMSE against TIE"] = phase_zero_shot.agreement(mean, reference)
         values["forward error"] = forward_error(field, mean, field.defocus_um, field.defocused)
         for distance, measured in field.unseen:
             values[f"forward error at {distance:+g} um"] = forward_error(field, mean, distance, measured)

@@ -106,7 +106,14 @@ def _write_w2s(places: Places) -> None:
 
 
 def held_out_images(
-    problem: str, test_set: str, number: int, recipe: Recipe, places: Places, *, kept_from_testing: bool = False
+    problem: str,
+    test_set: str,
+    number: int,
+    recipe: Recipe,
+    places: Places,
+    *,
+    kept_from_testing: bool = False,
+    is_mirrored: bool = False,
 ) -> list[TestImage]:
     """So many images of a set, spread evenly over it, or over the structures and levels of light.
 
@@ -117,9 +124,11 @@ def held_out_images(
         recipe: From :func:`recipe_for`.
         places: Where data are.
         kept_from_testing: Others of the same kind, to choose settings by.
+        is_mirrored: Of phases, whether borders stay that the simulation mirrored.
     """
     is_photograph = recipe.problem in ("phase", "natural")
-    source = _source(problem, "validation" if kept_from_testing and not is_photograph else test_set, recipe, places)
+    split = "validation" if kept_from_testing and not is_photograph else test_set
+    source = _source(problem, split, recipe, places, is_mirrored=is_mirrored)
     indices = list(range(len(source)))
     if problem == "microscopy":
         indices = [index for index in indices if _is_wanted(source.name(index))]
@@ -159,7 +168,7 @@ def _is_wanted(name: str) -> bool:
     return bool(int(found[2]) == levels[int(found[1]) % len(levels)])
 
 
-def _source(problem: str, test_set: str, recipe: Recipe, places: Places) -> "PairSource":
+def _source(problem: str, test_set: str, recipe: Recipe, places: Places, *, is_mirrored: bool) -> "PairSource":
     from sfumato.preparation import open_held_out, open_sources
     from sfumato.problems.natural import DownsampledPairs, NaturalSettings
     from sfumato.problems.phase import PhasePairs, PhaseSettings
@@ -175,6 +184,6 @@ def _source(problem: str, test_set: str, recipe: Recipe, places: Places) -> "Pai
     if problem == "qpi":
         settings = parameters(PhaseSettings, recipe.forward)
         photographs = Photographs(paths, side_px=settings.side_px)
-        return PhasePairs(photographs, settings, seed=NOISE_SEED, is_noisy=test_set == "noisy")
+        return PhasePairs(photographs, settings, seed=NOISE_SEED, is_noisy=test_set == "noisy", is_mirrored=is_mirrored)
     natural = parameters(NaturalSettings, recipe.forward)
     return DownsampledPairs(Photographs(paths, side_px=natural.side_px, channels=3), natural.factor)

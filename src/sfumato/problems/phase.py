@@ -30,7 +30,7 @@ from sfumato.data.cache import FrameCache
 from sfumato.data.completed import Completion
 from sfumato.data.frames import PairSource
 from sfumato.data.order import uniform
-from sfumato.errors import ImageError
+from sfumato.errors import ImageError, RecipeError
 from sfumato.noise import NoiseField
 from sfumato.physics import fresnel, through_focus, tie
 from sfumato.problems.photographs import Photographs, find_photographs
@@ -104,6 +104,12 @@ class PhaseSettings:
                 f"transport_dampings are {self.transport_dampings} and planes are {self.planes}; the transport "
                 "equation is solved from different planes: give two or more, and dampings above 0"
             )
+
+    @property
+    def furthest(self) -> "Geometry":
+        """Of all geometries that may be drawn, the one whose light travels furthest sideways."""
+        distances = tuple((self.defocus_max_um or self.defocus_um) * plane for plane in self.planes)
+        return Geometry(distances, self.wavelength_max_um or self.wavelength_um, self.pixel_um)
 
 
 class Geometry(NamedTuple):
@@ -215,6 +221,9 @@ class PhasePairs:
         settings: Of the simulation.
         seed: Of noise and geometry.
         is_noisy: Whether noise is added.
+        is_mirrored: Whether pixels stay into which light came from beyond the photograph, which is mirrored there. No
+            camera sees such borders, and the Poisson solvers of the transport equation assume them: a comparison with
+            solvers, or a model that is shown solutions, needs them cut off (which the latter do by themselves).
         cache_bytes: How much of what was simulated may stay in memory.
     """
 
@@ -230,9 +239,16 @@ class PhasePairs:
         *,
         seed: int = 0,
         is_noisy: bool = True,
+        is_mirrored: bool = True,
         cache_bytes: int = 2**31,
     ) -> None:
         self.photographs, self.settings, self.seed, self.is_noisy = photographs, settings, seed, is_noisy
+        self._border = 0 if is_mirrored and not settings.transport_dampings else settings.furthest.reach
+        if photographs.side_px <= 2 * self._border:
+            raise RecipeError(
+                f"photographs have {photographs.side_px} pixels a side, and light travels {self._border} sideways; "
+                "expected pixels that see no border; give a larger forward.side_px, or less defocus"
+            )
         self._cache = FrameCache(cache_bytes)
         self.condition_channels = len(settings.planes) + len(settings.transport_dampings)
 
@@ -247,7 +263,7 @@ class PhasePairs:
 
     def spatial(self, sample: int) -> tuple[int, ...]:
         """The same for all."""
-        return (self.photographs.side_px,) * 2
+        return (self.photographs.side_px - 2 * self._border,) * 2
 
     def smallest(self) -> int:
         """Any is the smallest."""
@@ -279,10 +295,12 @@ class PhasePairs:
         """Intensities without noise; solutions from those with noise, where wanted; the phase; (K + 1, H, W)."""
         grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
         phase = self.settings.phase_range_rad * grey
+        light = intensities(phase[0], self.geometry(sample))
+        middle = (..., *(slice(self._border, length - self._border) for length in light.shape[1:]))
+        light, phase = light[middle], phase[middle]
         if self.settings.transport_dampings:
             # No mean, as solutions have none; else each part of a large image would get one of its own.
             phase = phase - phase.mean()
-        light = intensities(phase[0], self.geometry(sample))
         solutions = light[:0]
         if self.settings.transport_dampings:
             solutions = transported(self._noisy(light, sample, (0, 0)), self.settings)[len(light) :]
@@ -293,7 +311,8 @@ class PhasePairs:
         xi = self.noise_level(sample)
         if xi == 0:
             return light
-        noise = NoiseField(self.seed, image=sample, origin=tuple(corner))(0, torch.Size([1, 1, *light.shape]))
+        origin = tuple(self._border + first for first in corner)  # in the photograph
+        noise = NoiseField(self.seed, image=sample, origin=origin)(0, torch.Size([1, 1, *light.shape]))
         return light + xi * (1 + noise[0, 0])
 
     def _drawn(self, use: int, sample: int) -> float:
@@ -314,6 +333,7 @@ def open_phase(request: Request) -> dict[str, PairSource]:
             # Splits have noise of their own: sample 0 of each would else have the same.
             seed=request.seed + {"train": 0, "validation": 1, "test": 2}[split] * 2**32,
             is_noisy=split != "test",
+            is_mirrored=split == "train",
             cache_bytes=request.cache_bytes,
         )
         for split, paths in found.items()
