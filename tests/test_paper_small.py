@@ -13,11 +13,12 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from torch import Tensor
 
 from data_sets import make_photographs
 from paper import claims, matrix, page, provenance, running, stored
-from paper.claims import Finding, better, not_worse, verdict
+from paper.claims import Finding, better, bounded, not_worse, ratio_of_means, varies_less, verdict
 from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
 from paper.measuring import _single, comparable, score_estimate, unknown_share
 from paper.sources import held_out_images, recipe_for
@@ -227,14 +228,37 @@ def test_a_better_method_is_found_better_and_needs_both_seeds() -> None:
     assert verdict(better("qpi", "noise-free", "MAE", "cddpm", "cvdm")(Figures(rows))) == "not confirmed"
 
 
-def test_too_few_images_leave_a_line_undecided() -> None:
+@pytest.mark.parametrize(("n", "answers"), [(5, ["undecided"] * 4), (6, ["yes", "no", "yes", "no"])])
+def test_fewer_than_six_images_decide_nothing(n: int, answers: list[str]) -> None:
+    """No sign-flip test of five can be significant, and no bootstrap interval of five holds the mean often enough."""
+    values = np.linspace(1, 2, n)
+    rows = made("qpi", "cvdm", 0, "MAE", values.tolist()) + made("qpi", "cddpm", 0, "MAE", (1.1 * values).tolist())
+    checks = (
+        better("qpi", "noise-free", "MAE", "cvdm", "cddpm"),
+        not_worse("qpi", "noise-free", "MAE", "cddpm", "cvdm"),
+        ratio_of_means("qpi", "noise-free", ("MAE", "MAE"), ("cvdm", "cddpm"), high=1),
+        bounded("qpi", "noise-free", "MAE", "cvdm", high=1),
+    )
+    assert [finding.holds for check in checks for finding in check(Figures(rows))] == answers
+
+
+def test_what_is_measured_once_decides_by_itself_but_one_image_does_not() -> None:
+    one = Row("qpi", "cvdm", 0, "timing", "best of 5", "ratio", 1.01)
+    for test_set, answer in (("timing", "yes"), ("noise-free", "undecided")):
+        found = bounded("qpi", test_set, "ratio", "cvdm", high=1.05)(Figures([one._replace(set=test_set)]))
+        assert [finding.holds for finding in found] == [answer]
+
+
+@pytest.mark.parametrize(("gap", "answer"), [(0.01, "yes"), (0.5, "undecided"), (2.0, "undecided"), (13.0, "no")])
+def test_two_gaps_of_two_seeds_have_to_be_far_apart(gap: float, answer: str) -> None:
+    assert pytest.approx(math.sqrt(stats.f.ppf(0.95, 1, 1)), abs=0.01) == claims.GAPS_APART
     rows = [
         row
-        for m, v in (("cvdm", [1.0, 2.0, 3.0, 4.0]), ("cddpm", [1.1, 2.2, 3.3, 4.4]))
-        for row in made("qpi", m, 0, "MAE", v)
+        for method, each in (("one", gap), ("two", 1.0))
+        for seed in (0, 1)
+        for row in made("qpi", method, seed, "MAE", [1 + seed * each] * 8)
     ]
-    assert verdict(better("qpi", "noise-free", "MAE", "cvdm", "cddpm")(Figures(rows))) == "undecided"  # least p 0.125
-    assert verdict(better("qpi", "noise-free", "MAE", "cddpm", "cvdm")(Figures(rows))) == "not confirmed"
+    assert [f.holds for f in varies_less("qpi", "noise-free", "MAE", "one", "two")(Figures(rows))] == [answer]
 
 
 def test_a_margin_on_what_a_score_lacks_is_not_one_on_the_score() -> None:
