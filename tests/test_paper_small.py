@@ -268,10 +268,59 @@ def test_a_margin_on_what_a_score_lacks_is_not_one_on_the_score() -> None:
         "qpi", "two", 0, "MS-SSIM", base.tolist()
     )
     lax, strict = (
-        not_worse("qpi", "noise-free", "MS-SSIM", "one", "two", from_one=from_one) for from_one in (False, True)
+        not_worse("qpi", "noise-free", "MS-SSIM", "one", "two", away_from=away_from) for away_from in (None, 1)
     )
     assert verdict(lax(Figures(rows))) == "confirmed"
     assert verdict(strict(Figures(rows))) == "not confirmed"
+
+
+def test_a_share_is_tested_and_not_only_a_difference() -> None:
+    """An error 31% below another's, give or take 20%, is less than it beyond doubt, but not shown to be by 30%."""
+    base = np.linspace(1, 2, 12)
+    ratios = 0.69 + 0.2 * np.tile([1, -1], 6)
+    rows = made("qpi", "one", 0, "MAE", (ratios * base).tolist()) + made("qpi", "two", 0, "MAE", base.tolist())
+    for by, answer in ((0.0, "yes"), (0.3, "undecided")):
+        found = better("qpi", "noise-free", "MAE", "one", "two", by=by, level=0.01)(Figures(rows))
+        assert [finding.holds for finding in found] == [answer]
+
+
+def test_a_share_of_a_score_is_on_top_of_it() -> None:
+    base = np.linspace(1, 2, 12)
+    rows = made("qpi", "one", 0, "PSNR", (1.2 * base).tolist()) + made("qpi", "two", 0, "PSNR", base.tolist())
+    for by, answer in ((0.1, "yes"), (0.3, "no")):
+        found = better("qpi", "noise-free", "PSNR", "one", "two", by=by)(Figures(rows))
+        assert [finding.holds for finding in found] == [answer]
+
+
+def test_finer_than_the_truth_is_not_better_than_as_fine() -> None:
+    truth = np.linspace(110, 120, 8)
+    rows = [
+        Row("microscopy", method, 0, "fields", f"ER/{n}", "resolution", float(value))
+        for method, values in (("truth", truth), ("noisy", truth - 20), ("right", truth), ("coarse", truth + 20))
+        for n, value in enumerate(values)
+    ]
+    for second, answer in (("right", "undecided"), ("coarse", "yes")):
+        found = better("microscopy", "fields", "resolution", "noisy", second, group="ER")(Figures(rows))
+        assert [finding.holds for finding in found] == [answer]
+    without = Figures(row for row in rows if row.method != "truth")
+    assert verdict(better("microscopy", "fields", "resolution", "noisy", "coarse")(without)) == "not yet measured"
+
+
+def test_coverage_beyond_the_expected_is_not_better() -> None:
+    """Draws that cover everything are as wrong as draws that cover too little."""
+    wiggle = np.linspace(-0.005, 0.005, 8)
+    rows = [
+        row
+        for method, mean in (("wide", 0.99), ("narrow", 0.8), ("right", 0.879))
+        for row in made("qpi", method, 0, "coverage 90", (mean + wiggle).tolist())
+    ]
+
+    def answer(first: str, second: str) -> str:
+        check = better("qpi", "noise-free", "coverage 90", first, second, away_from=claims.EXPECTED_COVERAGE)
+        return check(Figures(rows))[0].holds
+
+    assert answer("wide", "narrow") == "no"
+    assert answer("right", "narrow") == answer("right", "wide") == "yes"
 
 
 def test_methods_are_compared_on_seeds_that_both_have() -> None:
