@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
@@ -321,6 +322,57 @@ def test_coverage_beyond_the_expected_is_not_better() -> None:
 
     assert answer("wide", "narrow") == "no"
     assert answer("right", "narrow") == answer("right", "wide") == "yes"
+
+
+def of_seeds(method: str, factors: tuple[float, ...], base: NDArray[np.float64]) -> list[Row]:
+    """A method whose error on every image is a multiple of a base, by seed."""
+    return [row for seed, f in enumerate(factors) for row in made("qpi", method, seed, "MAE", (f * base).tolist())]
+
+
+def test_seeds_that_disagree_decide_nothing() -> None:
+    base = np.linspace(1, 2, 12)
+    rows = of_seeds("one", (0.9, 1.0), base) + of_seeds("two", (1.0, 0.9), base)
+    for check in (
+        better("qpi", "noise-free", "MAE", "one", "two", seeds=2),
+        not_worse("qpi", "noise-free", "MAE", "one", "two", seeds=2),
+        ratio_of_means("qpi", "noise-free", ("MAE", "MAE"), ("one", "two"), high=1),
+    ):
+        found = check(Figures(rows))
+        assert [finding.holds for finding in found] == ["undecided", "undecided"]
+        assert ["yes by itself" in finding.found for finding in found] == [True, False]
+        assert ["no by itself" in finding.found for finding in found] == [False, True]
+    found = bounded("qpi", "noise-free", "MAE", "one", high=1.42)(Figures(of_seeds("one", (0.5, 1.5), base)))
+    assert [finding.holds for finding in found] == ["undecided", "undecided"]
+
+
+def test_one_seed_of_two_decides_nothing() -> None:
+    base = np.linspace(1, 2, 12)
+    rows = of_seeds("one", (2.0, 2.0), base) + of_seeds("two", (1.0,), base)
+    assert verdict(better("qpi", "noise-free", "MAE", "one", "two", seeds=2)(Figures(rows))) == "not yet measured"
+    assert verdict(better("qpi", "noise-free", "MAE", "one", "two")(Figures(rows))) == "not confirmed"
+
+
+@pytest.mark.parametrize("second", ["two", "us_tie"])
+def test_a_method_is_better_by_more_than_its_seeds_differ(second: str) -> None:
+    """Seeds that agree on a gain of 8% in the mean may be lucky if the same method differs from itself by 10%."""
+    base = np.linspace(1, 2, 12)
+    other = (1.0,) if second == "us_tie" else (1.0, 1.0)
+    for factors, answer in (((0.97, 0.87), "undecided"), ((0.87, 0.88), "yes")):
+        rows = of_seeds("one", factors, base) + of_seeds(second, other, base)
+        check = better("qpi", "noise-free", "MAE", "one", second, seeds=2)
+        assert [finding.holds for finding in check(Figures(rows))] == [answer, answer]
+    swapped = of_seeds("one", (1.0, 1.0), base) + of_seeds("two", (1.03, 1.13), base)
+    found = better("qpi", "noise-free", "MAE", "one", "two", seeds=2)(Figures(swapped))
+    assert [finding.holds for finding in found] == ["undecided", "undecided"]
+
+
+def test_a_gap_between_seeds_is_that_on_the_images_compared() -> None:
+    """Images that the other method lacks may differ as they will."""
+    base = np.linspace(1, 2, 12)
+    rows = of_seeds("one", (0.97, 0.96), base) + of_seeds("two", (1.0, 1.0), base[:8])
+    rows = [row._replace(value=9.0) if (row.image, row.seed) == ("image 11", 1) else row for row in rows]
+    found = better("qpi", "noise-free", "MAE", "one", "two", seeds=2)(Figures(rows))
+    assert [finding.holds for finding in found] == ["yes", "yes"]
 
 
 def test_methods_are_compared_on_seeds_that_both_have() -> None:
