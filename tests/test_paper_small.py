@@ -377,13 +377,96 @@ def test_a_gap_between_seeds_is_that_on_the_images_compared() -> None:
 
 def test_methods_are_compared_on_seeds_that_both_have() -> None:
     """A better second seed of one method says nothing of the other's."""
-    rows = made("qpi", "cvdm_simple", 0, "MAE", [1.0, 2.0, 3.0]) + made("qpi", "cvdm", 0, "MAE", [1.1, 2.2, 3.3])
-    second = made("qpi", "cvdm", 1, "MAE", [0.1, 0.2, 0.3])
+    base = np.linspace(1, 2, 6)
+    rows = of_seeds("cvdm_simple", (1.0,), base) + of_seeds("cvdm", (1.1,), base)
+    second = made("qpi", "cvdm", 1, "MAE", (0.1 * base).tolist())
     assert (
         page.blocks(Figures(rows), stored.RESULTS, ROOT)["gain"]
         == page.blocks(Figures(rows + second), stored.RESULTS, ROOT)["gain"]
     )
     assert "+10.0%" in page.blocks(Figures(rows + second), stored.RESULTS, ROOT)["gain"]
+
+
+def test_the_luck_of_a_training_is_shown() -> None:
+    """Another seed of the same method is significantly different on the same images."""
+    base = np.linspace(1, 2, 12)
+    rows = of_seeds("cvdm", (1.0, 0.9), base) + of_seeds("cvdm_simple", (1.0,), base)
+    _, _, *lines = page.blocks(Figures(rows), stored.RESULTS, ROOT)["seeds"].splitlines()
+    assert lines == ["| qpi, noise-free | `cvdm` | 1.5 | 1.35 | -10.0% | 0.00049 | 12 |"]
+
+
+def test_attempts_are_compared_on_images_in_common() -> None:
+    """Another seed keeps other images for validation: what they have in common is too little to compare on."""
+    rows = [
+        Row("qpi", method, seed, "validation", f"image {first + n}", "MAE", value * (1 + n / 8))
+        for method, seed, first, value in (
+            ("attempt_default", 0, 0, 1.0),
+            ("attempt_default", 1, 7, 2.0),
+            ("attempt_global", 0, 0, 1.1),
+        )
+        for n in range(8)
+    ]
+    lines = page.blocks(Figures(rows), stored.RESULTS, ROOT)["attempts"].splitlines()
+    other_seed = next(line for line in lines if line.startswith("| qpi | `attempt_default`, seed 1"))
+    assert other_seed.endswith("| |  | 1 |")
+    assert next(line for line in lines if "| `attempt_global`" in line).endswith("| +10.0% | 0.0078 | 8 |")
+
+
+def test_draws_are_shown_on_the_images_that_all_have() -> None:
+    """Not the mean of eight images beside that of the first four."""
+    rows = [
+        Row("qpi", f"cvdm:{draw}", 0, "noise-free", f"image {n}", "MAE", float(n))
+        for draw, number in (("2m 16", 8), ("ancestral 500", 4))
+        for n in range(number)
+    ]
+    lines = page.blocks(Figures(rows), stored.RESULTS, ROOT)["solvers"].splitlines()
+    shown = {line.split(" | ")[1]: line.split(" | ")[2:4] for line in lines if line.startswith("| qpi")}
+    assert shown["2m 16"] == shown["ancestral 500"]
+    assert shown["2m 16"][0] == "4"
+    assert shown["2m 16"][1].startswith("1.5 (")
+    assert shown["2m 32"][1] == "not measured yet"
+    assert len({line.count("|") for line in lines}) == 1
+
+
+METHODS = ("regression", "cvdm", "cddpm_tuned")
+
+
+@pytest.mark.parametrize(
+    ("metric", "methods", "factors", "bold"),
+    [
+        ("MAE", METHODS, (0.5, 0.5), True),
+        ("MAE", METHODS, (0.5, 1.5), False),  # the second seed disagrees
+        ("MAE", METHODS[:2], (0.5, 0.5), False),  # one other is no field to lead
+        ("MAE raw", METHODS, (0.5, 0.5), False),
+        ("seconds", METHODS, (0.5, 0.5), False),
+    ],
+)
+def test_bold_is_for_what_leads_a_field_with_every_seed(
+    metric: str, methods: tuple[str, ...], factors: tuple[float, float], bold: bool
+) -> None:
+    base = np.linspace(1, 2, 12)
+    each = {method: factors if method == "regression" else (1 + 0.1 * n,) * 2 for n, method in enumerate(methods)}
+    rows = [row for method in methods for row in of_seeds(method, each[method], base)]
+    shown = page.blocks(Figures([row._replace(metric=metric) for row in rows] + rows), stored.RESULTS, ROOT)
+    first = next(line for line in shown["table qpi"].splitlines() if line.startswith("| `regression` |"))
+    column = 4 + page.SHOWN["qpi"].index(metric)
+    assert first.split("|")[column].strip().startswith("**") == bold
+
+
+@pytest.mark.parametrize(("beyond", "bold"), [(5.0, True), (-5.0, False)])
+def test_a_resolution_beyond_the_truths_is_not_bold(beyond: float, bold: bool) -> None:
+    """What is finer than the truth is noise."""
+    truth = np.linspace(110, 120, 12)
+    values = {"truth": truth, "cvdm": truth + beyond, "cddpm_tuned": truth + 20, "regression": truth + 30}
+    rows = [
+        Row("microscopy", method, 0, "fields", f"F-actin/{n}", metric, float(value))
+        for method, each in values.items()
+        for n, value in enumerate(each)
+        for metric in ("MAE", "resolution")
+    ]
+    table = page.blocks(Figures(rows), stored.RESULTS, ROOT)["table microscopy"].partition("F-actin**")[2]
+    line = next(line for line in table.splitlines() if line.startswith("| `cvdm` |"))
+    assert line.split("|")[4 + page.SHOWN["microscopy"].index("resolution")].strip().startswith("**") == bold
 
 
 def test_images_of_one_field_count_once() -> None:
@@ -424,6 +507,28 @@ def test_every_method_of_a_claim_is_in_the_matrix() -> None:
             problem, _, rest = finding.what.partition(",")
             for method in rest.split("`")[1::2]:
                 assert (problem, method) in known, finding.what
+
+
+def test_the_schedules_of_claim_1_differ_in_nothing_else(tmp_path: Path) -> None:
+    """What is diffused has about the same size with either scale."""
+    methods = {
+        method
+        for check in next(claim for claim in claims.CLAIMS if claim.number == "1").checks
+        for finding in check(Figures([]))
+        for method in finding.what.split("`")[1::2]
+        if method not in claims.SEEDLESS
+    }
+    recipes = [recipe_for(cell_named(f"qpi/{m}/0"), Places(tmp_path, tmp_path, tmp_path)).model for m in methods]
+    left = [recipe.model_dump(exclude={"schedule", "scale"}) for recipe in recipes]
+    assert len(left) == 3
+    assert all(one == left[0] for one in left)
+
+
+def test_rules_name_the_cddpm_they_mean() -> None:
+    """There are several."""
+    for claim in (*claims.CLAIMS, *claims.GOALS):
+        if "CDDPM" in claim.text:
+            assert "CDDPM is" in claim.rule or "cddpm_" in claim.rule, claim.number
 
 
 def test_merged_rows_take_the_place_of_older_ones(tmp_path: Path) -> None:
