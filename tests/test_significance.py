@@ -110,6 +110,15 @@ def test_intervals_cover_the_mean_as_often_as_they_say(kind: str, n: int) -> Non
     assert 0.95 - tolerance - (0.03 if kind == "skewed" else 0) < inside / 600 < 0.95 + tolerance
 
 
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_intervals_of_few_images_are_as_short_as_the_docstring_says(n: int) -> None:
+    generator = np.random.default_rng(0)
+    inside = [low <= 0 <= high for low, high in (interval(v, num_draws=500) for v in generator.normal(size=(600, n)))]
+    most = 1 - least_p(n)
+    assert np.mean(inside) < most + 3 * math.sqrt(most * (1 - most) / 600)
+    assert most < 0.95 < 1 - least_p(6)
+
+
 def test_seeds_decide() -> None:
     values = np.random.default_rng(0).standard_normal(40)
     assert interval(values, seed=1) == interval(values, seed=1) != interval(values, seed=2)

@@ -20,6 +20,8 @@ from paper.claims import (
     STRUCTURES,
     Claim,
     Finding,
+    Measure,
+    too_few,
     verdict,
 )
 from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, PROBLEMS, TRIAL_SHARE, Cell, trials
@@ -42,14 +44,17 @@ SHOWN: Mapping[str, Sequence[str]] = {
     "real_phase": ("forward error", "correlation with TIE", "NRMSE against TIE"),
 }
 """Columns of the tables; further metrics are in the files."""
-_UNITS = {"resolution": "nm", "resolution single": "nm", "PSNR": "dB", "seconds": "s per draw"}
+_UNITS = {"resolution": "nm", "resolution single": "nm", "PSNR": "dB", "seconds": "s per draw, not comparable"}
+_NOT_RANKED = ("seconds", "coverage 90", "MAE raw", "CRPS raw")
+"""Times are of different runs, coverage should be neither low nor high, and no method can know the mean of a phase."""
 _NONE = "not measured yet"
 
 
 def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
     """Every generated part of the page by name; pictures of models are those that stand in a folder."""
     found = {claim: [f for check in claim.checks for f in check(figures)] for claim in (*CLAIMS, *GOALS)}
-    made = {"verdicts": _verdicts(found), "cells": _cells(results, figures), "gain": _gain(figures)}
+    made = {"verdicts": _verdicts(found), "seeds": _seeds(figures)}
+    made |= {"cells": _cells(results, figures), "gain": _gain(figures)}
     made |= {f"claim {claim.number}": _claim(claim, findings) for claim, findings in found.items()}
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
     made |= {f"pictures {name}": _pictures(name, drawn) for name in dict.fromkeys(p.problem for p in PICTURES)}
@@ -66,6 +71,19 @@ def _verdicts(found: Mapping[Claim, Sequence[Finding]]) -> str:
     for claim, findings in found.items():
         holding = f"{sum(finding.holds == 'yes' for finding in findings)} of {len(findings)}"
         lines.append(f"| {claim.number} | {claim.text} | **{verdict(findings)}** | {holding} |")
+    return "\n".join(lines)
+
+
+def _seeds(figures: Figures) -> str:
+    """How much a method differs from itself, trained with another seed."""
+    heads = ("problem, set", "method", "MAE, seed 0", "seed 1", "change", "p", "n")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for problem, about in PROBLEMS.items():
+        for test_set, method in itertools.product(about.sets, _methods(problem)):
+            before, now = values_on_common(*(figures.images(problem, method, s, test_set, "MAE") for s in (0, 1)))
+            if len(now):
+                means = f"{before.mean():.4g} | {now.mean():.4g}"
+                lines.append(f"| {problem}, {test_set} | `{method}` | {means} | {_change(now, before)} | {len(now)} |")
     return "\n".join(lines)
 
 
@@ -92,8 +110,8 @@ def _tables(problem: str, figures: Figures) -> str:
         parts += [_table(problem, test_set, figures, group) for group in (STRUCTURES if about.groups else ("",))]
     for test_set in about.sets:
         if itself := figures.images(problem, "truth", 0, test_set, "resolution"):
-            means = [(group, np.mean([*_in_group(itself, group).values()])) for group in STRUCTURES]
-            told = ", ".join(f"{group} {mean:.3g} nm" for group, mean in means)
+            each = {group: [*_in_group(itself, group).values()] for group in STRUCTURES}
+            told = ", ".join(f"{group} {np.mean(values):.3g} nm" for group, values in each.items() if values)
             parts.append(f"Resolution of the truth itself by the same analysis: {told}.")
     if _has_figure(problem, figures):
         parts.insert(0, f"![Error of every method](figures/results_{problem}.svg)")
@@ -101,24 +119,14 @@ def _tables(problem: str, figures: Figures) -> str:
 
 
 def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
-    """Means over images, of all seeds, with 95% intervals; the significantly best in bold."""
+    """Means over images, of all seeds, with 95% intervals; what is best beyond doubt in bold."""
     metrics, methods = SHOWN[problem], _methods(problem)
     values = {
         (method, metric): _in_group(figures.mean_over_seeds(problem, method, test_set, metric), group)
         for method in methods
         for metric in metrics
     }
-    common = {metric: _common_seeds(problem, methods, test_set, metric, figures) for metric in metrics}
-    best = {
-        metric: _best(
-            {
-                m: _in_group(figures.mean_over_seeds(problem, m, test_set, metric, only=common[metric]), group)
-                for m in methods
-            },
-            metric,
-        )
-        for metric in metrics
-    }
+    best = {metric: _best(Measure(problem, test_set, group), metric, figures) for metric in metrics}
     heads = [f"{metric} ({_UNITS[metric]})" if metric in _UNITS else metric for metric in metrics]
     unit = f"; MAE and CRPS in {PROBLEMS[problem].unit}" if "MAE" in metrics else ""
     lines = [
@@ -157,13 +165,29 @@ def _common_seeds(problem: str, methods: Iterable[str], test_set: str, metric: s
     return {0, 1}.intersection(*filter(None, each))
 
 
-def _best(values: Mapping[str, Mapping[str, float]], metric: str) -> str | None:
-    """The method that beats every other on the images that all have, at 0.05 with Holm's correction."""
-    some = {method: each for method, each in values.items() if each and ":" not in method}
-    if len(some) < 2 or metric in ("seconds", "coverage 90"):
-        return None
-    common = [image for image in next(iter(some.values())) if all(image in each for each in some.values())]
-    if len(common) < 2:
+def _best(measure: Measure, metric: str, figures: Figures) -> str | None:
+    """The method that, with every seed that all have, beats at least two others; no finer than the truth itself."""
+    methods = [method for method in _methods(measure.problem) if ":" not in method]
+    seeds = _common_seeds(measure.problem, methods, measure.test_set, metric, figures)
+    firsts = {_first({m: measure.values(figures, m, seed, metric) for m in methods}, metric) for seed in seeds}
+    best = firsts.pop() if len(firsts) == 1 and metric not in _NOT_RANKED else None
+    if best is not None and metric.startswith("resolution"):
+        mine, truth = values_on_common(
+            *(
+                _in_group(figures.mean_over_seeds(measure.problem, method, measure.test_set, kind), measure.group)
+                for method, kind in ((best, metric), ("truth", "resolution"))
+            )
+        )
+        return best if mine.mean() >= truth.mean() else None
+    return best
+
+
+def _first(values: Mapping[str, Mapping[str, float]], metric: str) -> str | None:
+    """Of three or more methods the one that beats every other on the images that all have, at 0.05 by Holm."""
+    finite = {method: _in_group(each, "") for method, each in values.items()}
+    some = {method: each for method, each in finite.items() if each}
+    common = _on_all(some.values())
+    if len(some) < 3 or too_few(len(common)):
         return None
     stacked = np.array([[each[image] for image in common] for each in some.values()])
     place = ranking(stacked, higher_is_better=metric in HIGHER_IS_BETTER).best
@@ -174,8 +198,7 @@ def _gain(figures: Figures) -> str:
     """MAE along the chain from the paper's CDDPM to CVDM, on the images that all of its measured methods have."""
     seeds = _common_seeds("qpi", CHAIN, "noise-free", "MAE", figures)
     values = {method: figures.mean_over_seeds("qpi", method, "noise-free", "MAE", only=seeds) for method in CHAIN}
-    some = [each for each in values.values() if each]
-    images = [image for image in some[0] if all(image in each for each in some)] if some else []
+    images = _on_all(values.values())
     lines = [
         f"| step | method | MAE (rad), {len(images)} images | change to the line above | p |",
         "|---|---|---|---|---|",
@@ -219,7 +242,7 @@ def _tuning(figures: Figures) -> str:
 
 def _attempts(figures: Figures) -> str:
     """Short trainings that differ from the default in one choice, or in the seed alone."""
-    heads = ("problem", "attempt", "MAE on validation images", "95% interval", "change to the default", "p")
+    heads = ("problem", "attempt", "MAE on validation images", "95% interval", "change to the default", "p", "n")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for cell in CELLS:
         if cell.tier == 3 and cell.kind == "trial":
@@ -230,13 +253,19 @@ def _attempts(figures: Figures) -> str:
                 )
             )
             is_default = (cell.method, cell.seed) == (DEFAULT, 0)
-            change = "| " if is_default or not len(now) else _change(now, default)
-            lines.append(f"{_short_training(cell, figures)} {change} |")
-    return "\n".join(lines)
+            change = "| " if is_default else _change(now, default)
+            lines.append(f"{_short_training(cell, figures)} {change} | {len(now) or ''} |")
+    note = (
+        "n: images in common with the default, on which the change and its p-value are taken; fewer than six give "
+        "none. Another seed keeps other photographs for validation, so its error does not compare with the others'."
+    )
+    return "\n".join([*lines, "", note])
 
 
 def _change(now: NDArray[np.float64], before: NDArray[np.float64]) -> str:
-    """Two columns: the change of the mean, and the p-value of the paired difference."""
+    """Two columns: the change of the mean, and the p-value of the paired difference; empty if images are too few."""
+    if too_few(len(now)):
+        return "| "
     return f"{100 * (now.mean() / before.mean() - 1):+.1f}% | {paired_test(now, before):.2g}"
 
 
@@ -307,22 +336,42 @@ def _costs(figures: Figures) -> str:
 
 
 def _solvers(figures: Figures) -> str:
-    lines = [
-        f"| problem | draw | MAE | MS-SSIM | CRPS | coverage of 90%, {EXPECTED_COVERAGE:.3f} if right | s per draw |",
-        "|---" * 7 + "|",
-    ]
+    """Of each problem on the images that all measured draws have."""
+    metrics = ("MAE", "MS-SSIM", "CRPS", "coverage 90", "seconds")
+    heads = (
+        "problem",
+        "draw",
+        "images",
+        *metrics[:3],
+        f"coverage of 90%, {EXPECTED_COVERAGE:.3f} if right",
+        "s per draw",
+    )
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for cell in CELLS:
         if cell.kind != "solvers":
             continue
         test_set = (cell.sets or tuple(PROBLEMS[cell.problem].sets))[0]
+        values = {
+            (draw.name, metric): _in_group(
+                figures.images(cell.problem, label(cell, draw), cell.seed, test_set, metric), ""
+            )
+            for draw in cell.draws
+            for metric in metrics
+        }
+        common = {metric: _on_all([values[draw.name, metric] for draw in cell.draws]) for metric in metrics}
         for draw in cell.draws:
-            columns = [
-                [*figures.images(cell.problem, f"{cell.method}:{draw.name}", cell.seed, test_set, metric).values()]
-                for metric in ("MAE", "MS-SSIM", "CRPS", "coverage 90", "seconds")
-            ]
-            shown = " | ".join(_cell(values, False) for values in columns) if columns[0] else f"{_NONE} | | | |"
+            shown = f" | {_NONE}" + " |" * len(metrics[1:])
+            if values[draw.name, "MAE"]:
+                columns = [[values[draw.name, metric][n] for n in common[metric]] for metric in metrics]
+                shown = " | ".join([str(len(columns[0])), *(_cell(column, False) for column in columns)])
             lines.append(f"| {cell.problem} | {draw.name} | {shown} |")
     return "\n".join(lines)
+
+
+def _on_all(values: Iterable[Mapping[str, float]]) -> list[str]:
+    """Images that all methods have, of those that have any."""
+    some = [each for each in values if each]
+    return [image for image in some[0] if all(image in each for each in some)] if some else []
 
 
 def _cells(results: Path, figures: Figures) -> str:

@@ -33,6 +33,10 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
     \Phi(-\sqrt{n/(n-1)}\, t_{n-1,\,1-\alpha/2})`, without which intervals from 20 images cover too seldom.
     [Hesterberg, The American Statistician 69, 371 (2015)]
 
+    No interval reaches beyond the least and the largest value, so from fewer than six images it holds the true mean too
+    seldom at any level: even of symmetric values at most with probability 1 - :func:`least_p`, 3/4 from three images.
+    Nothing should be decided by it then.
+
     Args:
         values: One per image, shape (n).
         level: How often the interval should hold the true mean.
