@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.significance import holm, interval, least_p, paired_test, ranking
+from sfumato.significance import holm, interval, least_p, paired_test, ranking, ratio_interval
 
 
 def standardised(n: int, seed: int) -> NDArray[np.float64]:
@@ -111,12 +111,19 @@ def test_intervals_cover_the_mean_as_often_as_they_say(kind: str, n: int) -> Non
 
 
 @pytest.mark.parametrize("n", [3, 4, 5])
-def test_intervals_of_few_images_are_as_short_as_the_docstring_says(n: int) -> None:
+def test_intervals_of_few_images_are_students(n: int) -> None:
+    """A bootstrap interval of so few would hold the mean less often than they flip signs: 3 times in 4 of three."""
+    values = np.random.default_rng(n).normal(2, 1, size=n)
+    oracle = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    assert interval(values) == pytest.approx((oracle.low, oracle.high))
+    ratios = stats.ttest_1samp(np.log(np.abs(values)), 0).confidence_interval(0.95)
+    found = ratio_interval(3 * np.abs(values), np.full(n, 3.0))
+    assert found == pytest.approx((math.exp(ratios.low), math.exp(ratios.high)))
     generator = np.random.default_rng(0)
-    inside = [low <= 0 <= high for low, high in (interval(v, num_draws=500) for v in generator.normal(size=(600, n)))]
-    most = 1 - least_p(n)
-    assert np.mean(inside) < most + 3 * math.sqrt(most * (1 - most) / 600)
-    assert most < 0.95 < 1 - least_p(6)
+    inside = [low <= 0 <= high for low, high in map(interval, generator.normal(size=(600, n)))]
+    assert abs(np.mean(inside) - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 600)
+    assert all(map(math.isnan, ratio_interval(values, 0 * values)))
+    assert least_p(5) > 0.05 > least_p(6)
 
 
 def test_seeds_decide() -> None:

@@ -15,6 +15,7 @@ __all__ = [
     "EFFORTS",
     "HALF_PRECISION",
     "LEVELS",
+    "POWERS",
     "PROBLEMS",
     "SAMPLES",
     "SIMULATION",
@@ -161,6 +162,8 @@ SOLVERS = (
 
 STUDIES = ("solvers", "sizes", "levels")
 """Kinds of cells that measure the model of another one."""
+POWERS = tuple(f"power {band}" for band in range(1, 9))
+"""Of an image in eight bands of frequencies, from the slowest to the cut-off."""
 LEVELS = range(-12, 9)
 """Logarithms of the SNR at which a network is asked for the clean image."""
 

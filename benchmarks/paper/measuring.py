@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.matrix import EFFORTS, LEVELS, OWN, PROBLEMS, TRIAL_IMAGES, Cell, Draw, Problem
+from paper.matrix import EFFORTS, LEVELS, OWN, POWERS, PROBLEMS, TRIAL_IMAGES, Cell, Draw, Problem
 from paper.sources import TestImage, held_out_images, recipe_for
 from paper.stored import Places, Row, label, sets_of
 from sfumato import metrics
@@ -59,8 +59,6 @@ BATCH = 4
 """Draws that go through the network together; more of them are no faster on a CPU."""
 BLOCK = 64
 """Side of the training patches, in whose multiples other sizes are measured."""
-POWERS = tuple(f"power {band}" for band in range(1, 9))
-"""Of an image in eight bands of frequencies, from the slowest to the cut-off."""
 RULES = 4
 """Of measuring; what was measured by others is measured again, from the draws that were kept."""
 

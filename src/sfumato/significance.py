@@ -22,6 +22,8 @@ __all__ = ["Ranking", "holm", "interval", "least_p", "paired_test", "ranking", "
 _EXACT = 16
 """Up to so many images all sign patterns are tried: 32,768 of them, the others being their mirror images."""
 _AT_ONCE = 2**22
+_FEWEST = 6
+"""Images whose signs can be flipped in enough ways for a level of 0.05, and whose bootstrap covers as it says."""
 
 Values = NDArray[np.float64]
 
@@ -33,9 +35,9 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
     \Phi(-\sqrt{n/(n-1)}\, t_{n-1,\,1-\alpha/2})`, without which intervals from 20 images cover too seldom.
     [Hesterberg, The American Statistician 69, 371 (2015)]
 
-    No interval reaches beyond the least and the largest value, so from fewer than six images it holds the true mean too
-    seldom at any level: even of symmetric values at most with probability 1 - :func:`least_p`, 3/4 from three images.
-    Nothing should be decided by it then.
+    No such interval reaches beyond the least and the largest value, so from fewer than six images it holds the true
+    mean too seldom at any level: even of symmetric values at most with probability 1 - :func:`least_p`, 3/4 from three
+    images. Student's interval, which takes values for normal, is given then.
 
     Args:
         values: One per image, shape (n).
@@ -46,6 +48,8 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
     Returns:
         Lower and upper end; NaN if there are fewer than two images or a value is not finite.
     """
+    if 2 <= len(values) < _FEWEST:
+        return _student(values, level)
     return _interval(values[:, None], lambda means: means[:, 0], level=level, num_draws=num_draws, seed=seed)
 
 
@@ -53,6 +57,8 @@ def ratio_interval(
     numerators: Values, denominators: Values, *, level: float = 0.95, num_draws: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
     """Bootstrap interval of a mean over another mean of the same images, as :func:`interval` is of one mean.
+
+    From fewer than six images it is Student's, of the geometric mean of the images' ratios.
 
     Args:
         numerators: One per image, shape (n).
@@ -62,6 +68,11 @@ def ratio_interval(
         seed: Of the draws.
     """
     values = np.stack([numerators, denominators], 1)
+    if 2 <= len(values) < _FEWEST:
+        if not bool((values > 0).all()):
+            return math.nan, math.nan
+        low, high = _student(np.log(numerators / denominators), level)
+        return math.exp(low), math.exp(high)
 
     def ratio(means: Values) -> Values:
         positive = means[:, 1] > 0
@@ -72,6 +83,22 @@ def ratio_interval(
     return _interval(values, ratio, level=level, num_draws=num_draws, seed=seed)
 
 
+def _student(values: Values, level: float) -> tuple[float, float]:
+    """Interval of the mean of a few normal values."""
+    if not bool(np.isfinite(values).all()):
+        return math.nan, math.nan
+    reach = _quantile_of_t(len(values) - 1, level) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    return float(values.mean()) - reach, float(values.mean()) + reach
+
+
+def _quantile_of_t(freedom: int, level: float) -> float:
+    try:
+        from scipy.special import stdtrit
+    except ImportError as error:
+        raise ImportError("intervals need scipy: pip install 'sfumato[evaluate]'") from error
+    return float(stdtrit(freedom, (1 + level) / 2))
+
+
 def _interval(
     values: Values, statistic: Callable[[Values], Values], *, level: float, num_draws: int, seed: int
 ) -> tuple[float, float]:
@@ -79,16 +106,12 @@ def _interval(
     n = len(values)
     if n < 2 or not bool(np.isfinite(values).all()):
         return math.nan, math.nan
-    try:
-        from scipy.special import ndtr, stdtrit
-    except ImportError as error:
-        raise ImportError("bootstrap intervals need scipy: pip install 'sfumato[evaluate]'") from error
-
+    widened = math.sqrt(n / (n - 1)) * _quantile_of_t(n - 1, level)
     generator = np.random.default_rng(seed)
     part = max(1, _AT_ONCE // n)
     sizes = [min(part, num_draws - start) for start in range(0, num_draws, part)]
     means = np.concatenate([values[generator.integers(0, n, (size, n))].mean(1) for size in sizes])
-    tail = float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(n - 1, (1 + level) / 2)))
+    tail = 0.5 * math.erfc(widened / math.sqrt(2))
     low, high = np.quantile(statistic(means), [tail, 1 - tail])
     return float(low), float(high)
 
