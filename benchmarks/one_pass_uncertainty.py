@@ -187,9 +187,11 @@ def rate_table() -> list[str]:
 def draw(work: Path) -> None:
     """What was seen, the integral of beta, the standard deviation and the error, a row per run."""
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     files = {run: work / "maps" / f"{_stem(run)}.npz" for run in dict.fromkeys(run for run, _ in stored())}
-    figure = Figure(figsize=(11.5, 2.75 * len(files)), layout="constrained")
+    layout = ConstrainedLayoutEngine(wspace=0.06)  # bars keep their labels off the next picture
+    figure = Figure(figsize=(12, 2.75 * len(files)), layout=layout)
     places = figure.subplots(len(files), 4, squeeze=False)
     for row, (run, file) in zip(places, files.items(), strict=True):
         maps = np.load(file)
@@ -199,16 +201,16 @@ def draw(work: Path) -> None:
         shown = (
             ("what was measured", maps["seen"], "gray", np.quantile(maps["seen"], [0.002, 0.998]), "normalised"),
             (r"integral of $\beta$", maps[SCHEDULE], "viridis", np.quantile(maps[SCHEDULE], [0.005, 0.995]), "no unit"),
-            (f"std of {SAMPLES} draws\n$\\rho$ = {correlations[STD]:.2f}", maps[STD], "magma", (0, top), unit),
-            (f"error of their mean\n$\\rho$ = {correlations[ERROR]:.2f}", maps[ERROR], "magma", (0, top), unit),
+            (f"std of {SAMPLES} draws\nrank correlation {correlations[STD]:.2f}", maps[STD], "magma", (0, top), unit),
+            (f"error of their mean\nrank correlation {correlations[ERROR]:.2f}", maps[ERROR], "magma", (0, top), unit),
         )
         for place, (title, image, colours, (low, high), label) in zip(row, shown, strict=True):
             picture = place.imshow(image, cmap=colours, vmin=low, vmax=high)
             place.set_title(title, fontsize=10)
             place.set(xticks=[], yticks=[])
             bar = figure.colorbar(picture, ax=place, label=label, shrink=0.9)
-            if colours == "viridis":  # all digits, for values that hardly differ
-                bar.set_ticks([low, high], labels=[f"{end:.7g}" for end in (low, high)])
+            if colours == "viridis":  # values that hardly differ: the upper end by how far it lies above the lower
+                bar.set_ticks([low, high], labels=[f"{low:.4f}", f"+ {high - low:.1g}"])
         row[0].set_ylabel(run, fontsize=11)
     figure.savefig(FIGURE, dpi=80)
 

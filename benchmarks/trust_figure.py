@@ -1,8 +1,9 @@
 """The picture of docs/trust.md: a simulated specimen, its restoration, and what calibrated intervals say of it.
 
-    python benchmarks/trust_figure.py calibrated.safetensors
+    python benchmarks/trust_figure.py zoo/microscopy.safetensors
 
-The model is of recipes/small/biosr.yaml, calibrated by `sfumato calibrate`.
+The model is one of simulated microscopy that scales every image by itself, from -1 to 1, and is calibrated by `sfumato
+calibrate`. What is drawn goes from 0, the dark, to 1, the brightest structures.
 """
 
 import argparse
@@ -31,8 +32,10 @@ def draw(model_file: Path, structure: str) -> None:
     assert restored.std is not None
     assert restored.low is not None
     assert restored.high is not None
+    truth, mean, low, high = ((image + 1) / 2 for image in (truth, restored.mean, restored.low, restored.high))
+    std = restored.std / 2
     row = int(truth.max(1).argmax())
-    outside = (truth < restored.low) | (truth > restored.high)
+    outside = (truth < low) | (truth > high)
     print(f"{structure}: {1 - outside.mean():.3f} of the pixels inside; {restored.label}")
 
     figure = new_figure(11, 6.4)
@@ -40,8 +43,8 @@ def draw(model_file: Path, structure: str) -> None:
     extent = (0.0, 2 * SIDE * PIXEL_UM, 2 * SIDE * PIXEL_UM, 0.0)
     shown: list[tuple[str, NDArray[Any], str, str]] = [
         ("measured", widefield, "gray", "grey levels"),
-        ("restored (mean of the samples)", restored.mean, "gray", "relative brightness"),
-        ("uncertainty (std of the samples)", restored.std, "viridis", "relative brightness"),
+        ("restored (mean of the samples)", mean, "gray", "relative brightness"),
+        ("uncertainty (std of the samples)", std, "viridis", "relative brightness"),
         ("truth; orange: outside the interval", truth, "gray", "relative brightness"),
     ]
     for place, (title, image, colours, unit) in enumerate(shown):
@@ -60,10 +63,8 @@ def draw(model_file: Path, structure: str) -> None:
             axes.scatter((columns + 0.5) * PIXEL_UM, (rows + 0.5) * PIXEL_UM, s=3, color="#E69F00", marker="s", lw=0)
     profile = figure.add_subplot(grid[1, :])
     x = (np.arange(2 * SIDE) + 0.5) * PIXEL_UM
-    profile.fill_between(
-        x, restored.low[row], restored.high[row], color="#56B4E9", alpha=0.45, lw=0, label="90% interval"
-    )
-    profile.plot(x, restored.mean[row], color="#0072B2", lw=1.5, label="restored")
+    profile.fill_between(x, low[row], high[row], color="#56B4E9", alpha=0.45, lw=0, label="90% interval")
+    profile.plot(x, mean[row], color="#0072B2", lw=1.5, label="restored")
     profile.plot(x, truth[row], color="black", lw=1.3, ls="--", label="truth")
     profile.set(xlabel="along the orange line (um)", ylabel="relative brightness", xlim=(0, x[-1]))
     profile.legend(fontsize=8, ncols=3, loc="upper right")

@@ -63,7 +63,7 @@ def _command(name: str, function: Callable[..., None]) -> list[str]:
         required = parameter.default is inspect.Parameter.empty
         if isinstance(info, ArgumentInfo):
             word = info.metavar or parameter.name.upper()
-            many = "..." if typing.get_origin(kind) in (list, tuple) else ""
+            many = "..." if _is_list(kind) else ""
             usage.append(f"{word}{many}" if required else f"[{word}{many}]")
             rows["argument"].append(_row(f"`{word}`", parameter.default, info.help))
         elif isinstance(info, OptionInfo) and not info.hidden:
@@ -74,6 +74,11 @@ def _command(name: str, function: Callable[..., None]) -> list[str]:
         if found:
             lines += ["", f"| {title} | default | meaning |", "|---|---|---|", *found]
     return lines
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether it takes any number of values, or none at all."""
+    return typing.get_origin(kind) in (list, tuple) or any(map(_is_list, typing.get_args(kind)))
 
 
 def _option(parameter: inspect.Parameter, kind: Any, info: OptionInfo) -> str:

@@ -95,7 +95,7 @@ def problem() -> tuple[Exact, Tensor, Tensor]:
 
 def show(plot: Any, image: Tensor, title: str, cmap: str, low: float, high: float) -> Any:
     """One image without axes."""
-    picture = plot.imshow(image.squeeze(), cmap=cmap, vmin=low, vmax=high)
+    picture = plot.imshow(image.squeeze(), cmap=cmap, vmin=low, vmax=high, interpolation="nearest")
     plot.set_title(title, fontsize=10)
     plot.set(xticks=[], yticks=[])
     return picture
@@ -104,7 +104,7 @@ def show(plot: Any, image: Tensor, title: str, cmap: str, low: float, high: floa
 def places(rate: Tensor) -> dict[str, tuple[int, int, str]]:
     """A pixel on structure and one in the background."""
     fast, slow = (divmod(int(index), SIDE) for index in (rate.argmax(), rate.argmin()))
-    return {"structure": (*fast, ORANGE), "background": (*slow, BLUE)}
+    return {"structure": (*fast, BLUE), "background": (*slow, ORANGE)}  # as in sfumato.figures
 
 
 @torch.no_grad()
@@ -117,7 +117,7 @@ def draw_schedule(model: Exact, target: Tensor, condition: Tensor) -> Any:
     show(plots[0], condition, "x, what was measured", "gray", -1, 1)
     show(plots[1], target, "y, what is sought", "gray", -1, 1)
     picture = show(plots[2], rate, r"$\lambda(x)$, the rate of each pixel", "viridis", 8, float(rate.max()))
-    figure.colorbar(picture, ax=plots[2], label="rate, 1 per unit of t")
+    figure.colorbar(picture, ax=plots[2], label=r"rate $\lambda$ (no unit)")
     time = torch.linspace(0, 1, 201)
     rho = schedule.warp(time).rho
     band = [torch.exp(-bound * rho) for bound in (rate.min(), rate.max())]
@@ -171,10 +171,11 @@ def draw_reverse(model: Exact, target: Tensor, condition: Tensor) -> Any:
     plots = figure.subplots(2, 5)
     for column, step in enumerate((0, 5, 8, num_steps - 1)):
         gamma, noisy, clean = watched[step]
-        show(plots[0, column], noisy, f"call {step + 1} of {num_steps}", "gray", -2, 2)
-        show(plots[1, column], clean, f"mean $\\gamma$ = {gamma:.2g}", "gray", -1, 1)
+        show(plots[0, column], noisy, f"call {step + 1} of {num_steps}", "gray", -1.5, 1.5)
+        grey = show(plots[1, column], clean, f"mean $\\gamma$ = {gamma:.2g}", "gray", -1.5, 1.5)
     plots[0, 0].set_ylabel(r"state $z$")
     plots[1, 0].set_ylabel(r"prediction $\hat y(z, \gamma, x)$")
+    figure.colorbar(grey, ax=plots[:, :4], label="intensity, normalised", pad=0.01, shrink=0.8, extend="both")
     high = float(model.std.max())
     show(plots[0, 4], posterior.std, "spread of 128 draws", "magma", 0, high)
     spread = show(plots[1, 4], model.std, "exact standard deviation", "magma", 0, high)
@@ -199,7 +200,7 @@ def main() -> None:
     for name, draw in (("schedule", draw_schedule), ("forward", draw_forward), ("reverse", draw_reverse)):
         path = FIGURES / f"method_{name}.png"
         draw(model, target, condition).savefig(path)
-        Image.open(path).convert("RGB").quantize(256).save(path, optimize=True)  # noise does not compress otherwise
+        Image.open(path).convert("RGB").save(path, optimize=True)  # a palette would put steps into the colour bars
 
 
 if __name__ == "__main__":

@@ -262,6 +262,20 @@ def test_report_of_exact_draws() -> None:
     assert measure(samples, truths, seed=2).ranks_p != report.ranks_p
 
 
+def test_p_values_are_told_as_finely_as_exchanges_allow() -> None:
+    """Digits below one over their number plus one are those of ties broken at random."""
+    samples, truths = normal(8, 40, 1, 6, 6), 3 + normal(40, 1, 6, 6, seed=1)
+    for num_permutations, least in ((999, "< 0.001"), (99, "< 0.01")):
+        report = measure(samples, truths, num_permutations=num_permutations)
+        assert 0 < report.coverage_p < report.least_p == 1 / (num_permutations + 1)
+        assert report.told(report.coverage_p) == least
+        told = [line for line in report.lines() if ", p " in line]
+        assert len(told) == len(TESTS)
+        assert sum(line.endswith(f"p {least}") for line in told) >= 2
+    assert report.told(0.25) == "= 0.25"
+    assert report.told(report.least_p) == "= 0.01"
+
+
 def test_report_of_two_draws_of_one_image_in_whole_numbers() -> None:
     samples, truths = torch.tensor([[[[0, 4]]], [[[2, 4]]]]), torch.tensor([[[1, 4]]])
     report = measure(samples, truths)

@@ -132,7 +132,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(folders: tuple[str, str], tm
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "the same command goes on from there" in errors
+    assert "run the same command again to resume" in errors
     saved = sorted(run.checkpoints.glob("*.safetensors"))
     assert len(saved) == 1
     assert f"step {int(saved[0].stem.split('-')[1])}" in errors

@@ -37,7 +37,7 @@ def real(view: View, top: int, left: int, side: int) -> Picture:
 def draw_beside_real(folder: Path) -> None:
     """Each structure as simulated, at low and at high light with its target, then as it is in real images."""
     er, actin, mt = folder / "tsim_er", folder / "tsim_actin_hr_only", folder / "dlsim_mt"
-    missing, frames = words("no real image\nat hand"), {"T": 2}
+    missing, frames = words("no public image\nfound"), {"T": 2}
     pictures = {
         "coated_pits": ("coated\npits", [missing, missing]),
         "endoplasmic_reticulum": (
@@ -56,7 +56,7 @@ def draw_beside_real(folder: Path) -> None:
         ),
         "f_actin": (
             "F-actin\n\nreal: T-SIM\nactin",
-            [words("raw frames\nnot at hand"), real(View(actin / "actin1_sim.tif", axes="YX"), 100, 400, 224)],
+            [words("no raw frames\nfound"), real(View(actin / "actin1_sim.tif", axes="YX"), 100, 400, 224)],
         ),
     }
     rows, names = [], []

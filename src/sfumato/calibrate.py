@@ -1,4 +1,4 @@
-"""Calibrating a model on held-out images: intervals that hold what they say, guaranteed where there are enough."""
+"""Calibrating a model on held-out images: intervals whose coverage is guaranteed where there are enough."""
 
 import math
 from collections.abc import Sequence

@@ -51,9 +51,9 @@ def draw_report(report: CalibrationReport, path: str | Path | None = None, *, un
         f"  {report.spread_over_error}",
         "",
         "p-values, uniform if right:",
-        f"  coverage {report.coverage_p:.3g}",
-        f"  ranks {report.ranks_p:.3g}",
-        *(f"  {joint.projection.replace('_', ' ')} {joint.p_value:.3g}" for joint in report.joint),
+        f"  coverage: p {report.told(report.coverage_p)}",
+        f"  ranks: p {report.told(report.ranks_p)}",
+        *(f"  {joint.projection.replace('_', ' ')}: p {report.told(joint.p_value)}" for joint in report.joint),
         "",
         "[ ]: 95% bootstrap over images",
     ]

@@ -1,5 +1,6 @@
 """Quick pictures with Pillow alone: what was measured, what was restored, how sure, and the truth."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,13 +31,15 @@ def draw_panel(
         std: Shape (M, H, W), or None where nothing is known of it.
         target: Shape (M, H, W); sets the grey scale of the mean where it is given.
     """
+    ends = [np.quantile(image, [0.001, 0.999]) for image in (mean if target is None else target)]
+    white = 0.0 if std is None else _white(std, ends)
     rows = []
     for number, (measured, restored) in enumerate(zip(condition, mean, strict=True)):
-        low, high = np.quantile(restored if target is None else target[number], [0.001, 0.999])
+        low, high = ends[number]
         row = {"measured": grey(measured, *np.quantile(measured, [0.001, 0.999]))}
         row["restored" if std is None else "restored (mean)"] = grey(restored, low, high)
         if std is not None:
-            row["std, white = 1/4 of range"] = coloured(std[number], (high - low) / 4)
+            row[f"std, white = {100 * white:.3g}% of range"] = coloured(std[number], white * (high - low))
         if target is not None:
             row["truth"] = grey(target[number], low, high)
         rows.append(row)
@@ -56,6 +59,14 @@ def draw_panel(
             sheet.paste(tile, (column * (width + _GAP), _TITLE + number * (height + _GAP)))
     path.parent.mkdir(parents=True, exist_ok=True)
     sheet.save(path)
+
+
+def _white(std: NDArray[np.floating], ends: Sequence[NDArray[np.floating]]) -> float:
+    """The share of the grey scale at which the brightest of all uncertainties is white, rounded up to two digits."""
+    shares = [np.quantile(image, 0.999) / max(high - low, 1e-12) for image, (low, high) in zip(std, ends, strict=True)]
+    share = max(float(max(shares)), 1e-3)
+    unit = 10.0 ** (math.floor(math.log10(share)) - 1)
+    return math.ceil(share / unit) * unit
 
 
 def grey(image: NDArray[np.floating], low: float, high: float) -> NDArray[np.uint8]:

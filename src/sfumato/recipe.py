@@ -85,7 +85,7 @@ class ModelRecipe(_Section):
     norm: Literal["channel", "instance"] = "channel"
     """Normalisation inside the U-Net; `instance` is the paper's."""
     schedule: Literal["learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine"] = "learned"
-    """How the variance schedule is made; the last three are fixed (CDDPM)."""
+    """How the variance schedule is made; the last three are fixed, as in CDDPM (diffusion with a fixed schedule)."""
     beta_ends: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None
     """Noise variance of the first and the last step of a linear schedule, in place of its paper's."""
     rate_ends: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (8.0, 40.0)
@@ -157,7 +157,7 @@ class TrainRecipe(_Section):
 
 
 class SampleRecipe(_Section):
-    """Sampling in validation panels, and the default of restoration."""
+    """Sampling in validation panels. Restoration takes all but `samples` from here; it draws 16 unless told."""
 
     steps: Positive = 32
     """Network calls per draw."""

@@ -159,7 +159,7 @@ class Trainer:
                 if self.step % settings.save_every == 0 or self.step == last or stopping:
                     self.save()
                 if stopping:
-                    raise KeyboardInterrupt(f"stopped at step {self.step}; the same command goes on from there")
+                    raise KeyboardInterrupt(f"stopped at step {self.step}; run the same command again to resume")
 
     def advance(self, batch: Batch) -> dict[str, float]:
         """One optimizer step on this process's part of a global batch; returns the step's values over all of it."""

@@ -18,7 +18,7 @@ __all__ = ["SCHEDULE_NOTE", "integral_of_beta", "rank_correlation"]
 SCHEDULE_NOTE = (
     "integral of beta, a relative hint in no unit, not a standard deviation; over five small models its rank "
     "correlation with the standard deviation of samples was from -0.41 to 0.31 and with the error from -0.20 to 0.20, "
-    "so check it on yours before you trust it (docs/one_pass_uncertainty.md)"
+    "so check it on yours before you trust it"
 )
 """What goes with every map that is written; the figures are those of benchmarks/one_pass_uncertainty.py."""
 

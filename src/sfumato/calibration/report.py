@@ -54,7 +54,10 @@ class JointCoverage(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationReport:
-    """How draws compare with truths. All p-values are exact: uniform from 0 to 1 if the draws are right."""
+    """How draws compare with truths. All p-values are exact: uniform from 0 to 1 if the draws are right.
+
+    Digits below ``least_p`` come from breaking ties at random, so a p-value below it is told as such.
+    """
 
     num_images: int
     """M."""
@@ -83,6 +86,12 @@ class CalibrationReport:
     reliability: tuple[ReliabilityBin, ...]
     """By predicted standard deviation, from small to large; empty for fewer than 4 draws."""
     joint: tuple[JointCoverage, ...]
+    least_p: float = 0.001
+    """One over the number of exchanges plus one: nothing smaller can be told from so many."""
+
+    def told(self, p_value: float) -> str:
+        """A p-value in words, to follow the letter p."""
+        return f"= {p_value:.3g}" if p_value >= self.least_p else f"< {self.least_p:.3g}"
 
     def lines(self) -> list[str]:
         """One line per figure, for printing."""
@@ -92,8 +101,8 @@ class CalibrationReport:
             f"CRPS (fair): {self.crps}",
             f"energy score (fair): {self.energy_score}",
             f"coverage at {self.level:g}: {self.coverage}, expected {self.coverage_expected:.4g}, "
-            f"p = {self.coverage_p:.3g}",
-            f"ranks, over their expectation: {' '.join(wide)}, p = {self.ranks_p:.3g}",
+            f"p {self.told(self.coverage_p)}",
+            f"ranks, over their expectation: {' '.join(wide)}, p {self.told(self.ranks_p)}",
             f"spread over error: {self.spread_over_error} ({self.spread:.4g} over {self.error:.4g})",
         ]
         for number, part in enumerate(self.reliability, 1):
@@ -104,7 +113,7 @@ class CalibrationReport:
         for joint in self.joint:
             lines.append(
                 f"joint coverage, {joint.projection.replace('_', ' ')}: {joint.coverage}, "
-                f"expected {joint.expected:.4g}, p = {joint.p_value:.3g}"
+                f"expected {joint.expected:.4g}, p {self.told(joint.p_value)}"
             )
         return lines
 
@@ -129,7 +138,7 @@ def measure(
             expectation, (j - i)/(N + 1).
         seed: Of ties, permutations, projections and bootstraps.
         num_bins: Of the reliability.
-        num_permutations: Of the tests; no p-value is below about 1 / (num_permutations + 1).
+        num_permutations: Of the tests; a p-value below 1 / (num_permutations + 1) is told as below that.
 
     Raises:
         ValueError: If the shapes do not belong together, a value is not finite, or there are fewer than two draws.
@@ -155,6 +164,7 @@ def measure(
         spread_over_error=_root_ratio(spread, error, seed),
         reliability=_reliability(samples, truths, num_bins, seed) if len(samples) >= 4 else (),
         joint=tuple(_joint(name, found, level, p[name], seed) for name, found in ranks.joint.items()),
+        least_p=1 / (num_permutations + 1),
     )
 
 

@@ -11,12 +11,14 @@ __all__ = ["audit"]
 
 
 def audit(
-    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
+    ],
     source: Annotated[str, typer.Argument(metavar="IMAGE", help="What was measured.")],
     restored: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[RESTORED]", help="Its restored image, with samples of --keep-samples beside it; else made here."
+            metavar="RESTORED", help="Its restored image, with samples of --keep-samples beside it; else made here."
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for report.html, audit.png and maps.tif.")] = Path("audit"),
@@ -29,7 +31,11 @@ def audit(
     numerical_aperture: Annotated[float | None, typer.Option(help="Of the objective.")] = None,
     wavelength_um: Annotated[float | None, typer.Option(help="Of the light.")] = None,
     finer: Annotated[
-        float | None, typer.Option(help="How many times finer the restored image resolves; its grid's factor.")
+        float | None,
+        typer.Option(
+            help="Resolution of the restored image over the measured one, such as 2 for SIM; by default the "
+            "enlargement of the pixel grid."
+        ),
     ] = None,
     defocus_um: Annotated[float | None, typer.Option(help="Distance d of defocused shots, for phases.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is a warning.")] = False,

@@ -19,12 +19,16 @@ _REPORT_SIDE = 96
 
 
 def calibrate(
-    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors; the result goes into it.")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors; the result goes into it."),
+    ],
     held_out: Annotated[
         Path,
         typer.Argument(
+            metavar="HELD_OUT",
             help="Pairs that training never saw: a folder with `inputs` and `targets`, a manifest, a packed store, or "
-            "the folder of the model's own problem."
+            "the folder of the model's own problem.",
         ),
     ],
     level: Annotated[float, typer.Option(help="Fraction of pixels that intervals should cover.")] = 0.9,
@@ -36,9 +40,19 @@ def calibrate(
     samples: Annotated[int | None, typer.Option(help="Draws per image; restoring must then use as many.")] = None,
     steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
-    split: Annotated[str, typer.Option(help="Which pairs, where they are marked: validation or test.")] = "validation",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="Which pairs, where they are marked. Those for validation have chosen the weights; for a strict "
+            "guarantee mark some pairs test and give --split test."
+        ),
+    ] = "validation",
     unit: Annotated[
-        str | None, typer.Option(help="Pattern whose group names what is independent, such as '(.*)_' for fields.")
+        str | None,
+        typer.Option(
+            help="Regular expression on file names; images whose first group is the same count as one, such as '(.*)_' "
+            "for 069_0.tif and 069_1.tif."
+        ),
     ] = None,
     most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
     out: Annotated[Path | None, typer.Option(help="Another model file to write; the given one by default.")] = None,
@@ -46,7 +60,7 @@ def calibrate(
     report: Annotated[Path | None, typer.Option(help="PNG to draw: all measures of the draws, before.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
-    """Make intervals that hold what they say, from images with known truth; `restore` then writes them."""
+    """Make intervals with a guaranteed coverage, from images with known truth; `restore` then writes them."""
     with plain_errors():
         from sfumato.calibrate import calibrate as correct
         from sfumato.calibrate import cross_validate

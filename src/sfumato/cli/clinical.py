@@ -11,7 +11,10 @@ __all__ = ["clinical"]
 
 
 def clinical(
-    stacks: Annotated[list[Path], typer.Argument(help="Through-focus stacks: files, or folders of z-010um.tif ...")],
+    stacks: Annotated[
+        list[Path],
+        typer.Argument(metavar="STACK", help="Through-focus stacks: files, or folders of z-010um.tif and so on."),
+    ],
     wavelength_um: Annotated[float, typer.Option(help="In the medium.")] = 0.521,
     pixel_um: Annotated[float, typer.Option(help="Side of a pixel in the specimen.")] = 0.21,
     step_um: Annotated[float | None, typer.Option(help="Distance of the planes of a file.")] = None,

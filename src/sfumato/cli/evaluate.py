@@ -13,7 +13,9 @@ __all__ = ["evaluate"]
 
 
 def evaluate(
-    models: Annotated[list[str] | None, typer.Argument(help="Model files, each as PATH or NAME=PATH.")] = None,
+    models: Annotated[
+        list[str] | None, typer.Argument(metavar="MODEL", help="Model files, each as PATH or NAME=PATH.")
+    ] = None,
     baselines: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,7 +55,11 @@ def evaluate(
     ] = "1,-1",
     damping: Annotated[float, typer.Option(help="Of slow structures, for solvers of the transport equation.")] = 1e-9,
     unit: Annotated[
-        str | None, typer.Option(help="Pattern whose group names what is independent, such as '(.*)_' for fields.")
+        str | None,
+        typer.Option(
+            help="Regular expression on file names; images whose first group is the same count as one, such as '(.*)_' "
+            "for 069_0.tif and 069_1.tif."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:

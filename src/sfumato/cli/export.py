@@ -12,7 +12,9 @@ __all__ = ["export"]
 
 
 def export(
-    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors, or hf://owner/name.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
+    ],
     bioimageio: Annotated[
         Path | None, typer.Option(help="BioImage.IO package to write, a zip: the sampler with a fixed seed.")
     ] = None,

@@ -19,9 +19,11 @@ _SOLVERS = ("2m", "2m:1", "first_order", "first_order:1")
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
+    ],
     source: Annotated[
-        Path | None, typer.Argument(metavar="[IMAGE]", help="Image to show schedule and samples of.")
+        Path | None, typer.Argument(metavar="IMAGE", help="Image to show schedule and samples of.")
     ] = None,
     target: Annotated[Path | None, typer.Option(help="Its truth, if known.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("inspection"),
@@ -56,9 +58,10 @@ def inspect(
 ) -> None:
     """Look into a model: its networks, schedule and samples for an image, or how many steps it needs.
 
-    With several numbers of --steps the draws of test pairs are measured for each: error, CRPS, coverage and time. Few
-    steps make a sampler over-confident, so the cheapest setting that is as calibrated as the best is recommended.
-    Without any word on where test pairs are, they are the test split of the model's own recipe.
+    With several numbers of --steps the draws of test pairs are measured for each: error, coverage, time and the CRPS
+    (continuous ranked probability score: one number for error and spread, lower is better). Few steps make a sampler
+    over-confident, so the cheapest setting that is as calibrated as the best is recommended. Without any word on where
+    test pairs are, they are the test split of the model's own recipe.
     """
     with plain_errors():
         from sfumato.inspection import describe, draw_diagrams, draw_posterior, read_image

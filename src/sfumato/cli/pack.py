@@ -12,7 +12,9 @@ __all__ = ["pack"]
 
 
 def pack(
-    recipe: Annotated[Path | None, typer.Argument(help="Recipe in YAML, whose `data` section is packed.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(metavar="RECIPE", help="Recipe in YAML, whose `data` section is packed.")
+    ] = None,
     inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
     targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
     manifest: Annotated[str | None, typer.Option(help="In their place, a CSV that lists pairs and splits.")] = None,
@@ -22,7 +24,10 @@ def pack(
         list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.upsample=true.")
     ] = None,
 ) -> None:
-    """Write image pairs into one sharded Zarr store, for training from many nodes; killed, the same command goes on."""
+    """Write image pairs into one sharded Zarr store, for training from many nodes.
+
+    If interrupted, run the same command again to resume.
+    """
     with plain_errors():
         from sfumato.data.pack import pack as write
         from sfumato.preparation import open_sources

@@ -16,9 +16,14 @@ __all__ = ["restore"]
 
 
 def restore(
-    model: Annotated[Path, typer.Argument(help="Model file, such as run/model.safetensors.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
+    ],
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Image, store's address, or folder of images.")],
-    output: Annotated[str, typer.Argument(help="Where the mean goes: .zarr, .tif, .png, .npy, .mrc, or a folder.")],
+    output: Annotated[
+        str,
+        typer.Argument(metavar="OUTPUT", help="Where the mean goes: .zarr, .tif, .png, .npy, .mrc, or a folder."),
+    ],
     samples: Annotated[
         int | None,
         typer.Option(help="Draws; their mean is the result, their spread the uncertainty. 16, or as calibrated."),
@@ -33,11 +38,15 @@ def restore(
         Literal["samples", "schedule"],
         typer.Option(
             help="From samples, their standard deviation; from the schedule, a relative hint in one pass, with which "
-            "--samples 1 will do; what it is worth: docs/one_pass_uncertainty.md."
+            "--samples 1 will do. In the models measured so far that hint was a poor guide to the standard deviation "
+            "and to the error."
         ),
     ] = "samples",
     axes: Annotated[str | None, typer.Option(help="Axes of the input out of STCZYX, if it does not say.")] = None,
-    format: Annotated[str | None, typer.Option(help="Of a folder's outputs, such as .tif; each input's own.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(help="Format of the outputs when INPUT is a folder, such as .tif; by default that of each input."),
+    ] = None,
     ome_zarr: Annotated[Literal["0.4", "0.5"], typer.Option(help="Version of OME-Zarr to write.")] = "0.5",
     picture: Annotated[Path | None, typer.Option(help="PNG to draw: measured, restored, uncertainty.")] = None,
     on_target_grid: Annotated[bool, typer.Option(help="The input was enlarged to the targets' grid already.")] = False,
@@ -55,11 +64,16 @@ def restore(
     halo: Annotated[int | None, typer.Option(help="Pixels beyond a chunk that the networks see.")] = None,
     tile: Annotated[int | None, typer.Option(help="Side of what the networks see at once.")] = None,
     batch: Annotated[int | None, typer.Option(help="Samples that go through the network together.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Of each worker; 1 with --workers.")] = None,
-    journal: Annotated[Path | None, typer.Option(help="Folder of what is done; beside the output by default.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="CPU threads per process; default 1 with --workers, else all cores.")
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="Folder that records finished chunks, for resuming; beside the output by default."),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
 ) -> None:
-    """Restore an image of any size; killed, the same command goes on. Writes its mean and standard deviation."""
+    """Restore an image of any size: mean and uncertainty. If interrupted, run the same command again to resume."""
     with plain_errors():
         from sfumato.progress import Bar
         from sfumato.restoration.folder import is_folder_of_images, restore_folder

@@ -12,14 +12,32 @@ __all__ = ["sweep"]
 
 
 def sweep(
-    recipe: Annotated[Path, typer.Argument(help="Recipe in YAML with a linear or the cosine schedule.")],
+    recipe: Annotated[
+        Path, typer.Argument(metavar="RECIPE", help="Recipe in YAML with a linear or the cosine schedule.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the trainings and of best.yaml.")] = Path("sweep"),
     steps: Annotated[int | None, typer.Option(help="Of each training; the recipe's by default.")] = None,
     metric: Annotated[str, typer.Option(help="mae, nrmse, psnr, ssim or ms-ssim, on validation images.")] = "mae",
-    starts: Annotated[list[float] | None, typer.Option("--start", help="First beta; may be repeated.")] = None,
-    ends: Annotated[list[float] | None, typer.Option("--end", help="Last beta; may be repeated.")] = None,
+    starts: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--start",
+            help="Noise variance of the first step of a linear schedule; may be repeated; by default 1e-4 and 1e-3.",
+        ),
+    ] = None,
+    ends: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--end",
+            help="Noise variance of its last step; may be repeated; by default 0.5, 1, 2 and 4 times the paper's.",
+        ),
+    ] = None,
     gamma_ends: Annotated[
-        list[float] | None, typer.Option("--gamma-end", help="What the cosine schedule leaves; may be repeated.")
+        list[float] | None,
+        typer.Option(
+            "--gamma-end",
+            help="Signal variance that the cosine schedule leaves; may be repeated; by default 1e-2, 1e-3, 1e-4, 1e-5.",
+        ),
     ] = None,
     samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 8,
     most: Annotated[int, typer.Option(help="Validation images, at most.")] = 16,
@@ -28,7 +46,7 @@ def sweep(
         list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.inputs=low.")
     ] = None,
 ) -> None:
-    """Tune the end points of a fixed schedule on validation images; killed, the same command goes on."""
+    """Tune the end points of a fixed schedule on validation images; if interrupted, run the same command to resume."""
     with plain_errors():
         from sfumato.sweep import candidates, choose_metric, table
         from sfumato.sweep import sweep as run

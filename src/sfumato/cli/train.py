@@ -13,13 +13,15 @@ __all__ = ["train"]
 
 
 def train(
-    recipe: Annotated[Path | None, typer.Argument(help="Recipe in YAML; without one, the defaults.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(metavar="RECIPE", help="Recipe in YAML; without one, the defaults.")
+    ] = None,
     inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
     targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
     manifest: Annotated[str | None, typer.Option(help="In their place, a CSV that lists pairs and splits.")] = None,
     folder: Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")] = None,
     store: Annotated[str | None, typer.Option(help="In place of all these, a store of `sfumato pack`.")] = None,
-    out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it goes on.")] = Path("run"),
+    out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it is resumed.")] = Path("run"),
     minutes: Annotated[float | None, typer.Option(help="Train as many steps as fit into this time.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
     start_from: Annotated[Path | None, typer.Option("--from", help="Model file whose weights to start from.")] = None,
@@ -27,7 +29,7 @@ def train(
         list[str] | None, typer.Option("--set", help="Any field of the recipe, such as train.steps=1000.")
     ] = None,
 ) -> None:
-    """Train a model on image pairs; killed, the same command goes on where it was."""
+    """Train a model on image pairs; if interrupted, run the same command again to resume."""
     with plain_errors():
         from sfumato.train import train as run
 

@@ -143,7 +143,7 @@ def _calibration(model: LoadedModel) -> str:
     if found is None:
         return (
             "Not calibrated: the standard deviation is that of the samples and may be too small or too large. "
-            "`sfumato calibrate` makes intervals that hold what they say from held-out images."
+            "`sfumato calibrate` makes intervals with a guaranteed coverage from held-out images."
         )
     return (
         f"{found.label[0].upper()}{found.label[1:]}. Made from {found.num_images} images; before, the samples' own "

@@ -1,0 +1,19 @@
+"""Quick pictures: their uncertainty can be seen, however small it is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sfumato.panels import draw_panel
+
+
+@pytest.mark.parametrize("size", [0.01, 3.0])
+def test_the_largest_uncertainty_is_bright_and_the_least_dark(size: float, tmp_path: Path) -> None:
+    ramp = np.linspace(0, 1, 200 * 200).reshape(1, 200, 200)
+    draw_panel(tmp_path / "panel.png", ramp, ramp, size * ramp, ramp)
+    picture = np.asarray(Image.open(tmp_path / "panel.png").convert("L"))
+    spread = picture[14:, 2 * 204 : 2 * 204 + 200]
+    assert spread[-1, -1] > 200
+    assert spread[0, 0] == 0
