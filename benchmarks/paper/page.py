@@ -24,7 +24,7 @@ from paper.claims import (
     too_few,
     verdict,
 )
-from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, PROBLEMS, TRIAL_SHARE, Cell, trials
+from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, POWERS, PROBLEMS, TRIAL_SHARE, Cell, trials
 from paper.pictures import PICTURES
 from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, label, read_all, values_on_common
 from sfumato.schedule import LinearSchedule
@@ -113,6 +113,10 @@ def _tables(problem: str, figures: Figures) -> str:
             each = {group: [*_in_group(itself, group).values()] for group in STRUCTURES}
             told = ", ".join(f"{group} {np.mean(values):.3g} nm" for group, values in each.items() if values)
             parts.append(f"Resolution of the truth itself by the same analysis: {told}.")
+            powers = [figures.images(problem, "truth", 0, test_set, power) for power in POWERS]
+            if all(powers):
+                shares = ", ".join(f"{100 * np.mean([*each.values()]):.2g}%" for each in powers)
+                parts.append(f"Its power in eight bands, from the slowest to the cut-off: {shares}.")
     if _has_figure(problem, figures):
         parts.insert(0, f"![Error of every method](figures/results_{problem}.svg)")
     return "\n\n".join(parts)
@@ -128,9 +132,10 @@ def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
     }
     best = {metric: _best(Measure(problem, test_set, group), metric, figures) for metric in metrics}
     heads = [f"{metric} ({_UNITS[metric]})" if metric in _UNITS else metric for metric in metrics]
-    unit = f"; MAE and CRPS in {PROBLEMS[problem].unit}" if "MAE" in metrics else ""
+    unit = PROBLEMS[problem].unit
+    told = f"; MAE and CRPS {'as shares' if unit.startswith('of ') else 'in'} {unit}" if "MAE" in metrics else ""
     lines = [
-        f"**{PROBLEMS[problem].title}, {group or test_set}**{unit}.",
+        f"**{PROBLEMS[problem].title}, {group or test_set}**{told}.",
         "",
         f"| method | seeds | images | {' | '.join(heads)} |",
         "|---" * (len(metrics) + 3) + "|",
