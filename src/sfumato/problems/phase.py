@@ -296,7 +296,7 @@ class PhasePairs:
         grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
         phase = self.settings.phase_range_rad * grey
         light = intensities(phase[0], self.geometry(sample))
-        middle = (..., *(slice(self._border, length - self._border) for length in light.shape[1:]))
+        middle: tuple[Any, ...] = (..., *(slice(self._border, length - self._border) for length in light.shape[1:]))
         light, phase = light[middle], phase[middle]
         if self.settings.transport_dampings:
             # No mean, as solutions have none; else each part of a large image would get one of its own.
