@@ -171,7 +171,8 @@ def summarise(found: Comparison, *, seed: int = 0) -> list[Summary]:
     """Means over images with 95% bootstrap intervals, one per setting."""
     return [
         Summary(
-            rmse=Estimate(*(math.sqrt(value) for value in _mean(found.error[row], seed))),
+            # An interval of few images may reach below 0, where no mean square lies.
+            rmse=Estimate(*(math.sqrt(max(value, 0.0)) for value in _mean(found.error[row], seed))),
             crps=_mean(found.crps[row], seed),
             coverage=_mean(found.coverage[row], seed),
             spread_over_error=Estimate(
