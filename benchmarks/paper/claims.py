@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper.matrix import CELLS, POWERS, PROBLEMS, SAMPLES
-from paper.stored import Figures
-from sfumato.significance import interval, least_p, paired_test, ratio_interval
+from paper.stored import Figures, common_images, values_on_common
+from sfumato.significance import interval, paired_test, ratio_interval
 
-__all__ = ["CLAIMS", "GOALS", "Check", "Claim", "Finding", "Measure", "too_few", "verdict"]
+__all__ = ["CLAIMS", "GOALS", "Check", "Claim", "Finding", "Measure", "verdict"]
 
 Answer = Literal["yes", "no", "undecided", "not measured"]
 CONFIRMED, NOT_CONFIRMED, UNDECIDED, NOT_MEASURED = "confirmed", "not confirmed", "undecided", "not yet measured"
@@ -79,11 +79,6 @@ def verdict(findings: Sequence[Finding]) -> str:
 
 def _missing(what: str) -> Finding:
     return Finding(what, "not measured yet", "", "not measured")
-
-
-def too_few(num_images: int) -> bool:
-    """Whether no test of so many images can be significant, and no interval of them is as wide as it says."""
-    return least_p(num_images) > LEVEL
 
 
 def _agreed(found: Sequence[Finding], *, wanted: int = 1, doubt: str = "") -> list[Finding]:
@@ -172,10 +167,8 @@ def _pairs(figures: Figures, measure: Measure, metrics: tuple[str, str], methods
         one, other = (
             measure.values(figures, method, seed, metric) for method, metric in zip(methods, metrics, strict=True)
         )
-        images = [n for n in one if n in other and math.isfinite(one[n]) and math.isfinite(other[n])]
-        if images:
-            first, second = (np.array([values[n] for n in images], float) for values in (one, other))
-            found.append(Pair(seed, images, first, second))
+        if images := common_images(one, other):
+            found.append(Pair(seed, images, *values_on_common(one, other)))
     return found
 
 
@@ -187,8 +180,7 @@ def _gap(
     if len(seeds) < 2 or method in SEEDLESS:
         return None
     each = [measure.values(figures, method, seed, metric) for seed in seeds]
-    common = [n for n in each[0] if all(math.isfinite(values.get(n, math.nan)) for values in each)]
-    common = common if images is None else [n for n in common if n in images]
+    common = [n for n in common_images(*each) if images is None or n in images]
     means = [float(np.mean([values[n] for n in common])) for values in each] if common else [0.0]
     return max(means) - min(means)
 

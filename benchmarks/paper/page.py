@@ -21,14 +21,23 @@ from paper.claims import (
     Claim,
     Finding,
     Measure,
-    too_few,
     verdict,
 )
 from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, POWERS, PROBLEMS, TRIAL_SHARE, Cell, trials
 from paper.pictures import PICTURES
-from paper.stored import Figures, Places, chosen_trial, file_of, is_measured, label, read_all, values_on_common
+from paper.stored import (
+    Figures,
+    Places,
+    chosen_trial,
+    common_images,
+    file_of,
+    is_measured,
+    label,
+    read_all,
+    values_on_common,
+)
 from sfumato.schedule import LinearSchedule
-from sfumato.significance import interval, paired_test, ranking
+from sfumato.significance import FEWEST, interval, paired_test, ranking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -192,7 +201,7 @@ def _first(values: Mapping[str, Mapping[str, float]], metric: str) -> str | None
     finite = {method: _in_group(each, "") for method, each in values.items()}
     some = {method: each for method, each in finite.items() if each}
     common = _on_all(some.values())
-    if len(some) < 3 or too_few(len(common)):
+    if len(some) < 3 or len(common) < FEWEST:
         return None
     stacked = np.array([[each[image] for image in common] for each in some.values()])
     place = ranking(stacked, higher_is_better=metric in HIGHER_IS_BETTER).best
@@ -269,7 +278,7 @@ def _attempts(figures: Figures) -> str:
 
 def _change(now: NDArray[np.float64], before: NDArray[np.float64]) -> str:
     """Two columns: the change of the mean, and the p-value of the paired difference; empty if images are too few."""
-    if too_few(len(now)):
+    if len(now) < FEWEST:
         return "| "
     return f"{100 * (now.mean() / before.mean() - 1):+.1f}% | {paired_test(now, before):.2g}"
 
@@ -376,7 +385,7 @@ def _solvers(figures: Figures) -> str:
 def _on_all(values: Iterable[Mapping[str, float]]) -> list[str]:
     """Images that all methods have, of those that have any."""
     some = [each for each in values if each]
-    return [image for image in some[0] if all(image in each for each in some)] if some else []
+    return common_images(*some) if some else []
 
 
 def _cells(results: Path, figures: Figures) -> str:

@@ -130,11 +130,16 @@ def _unit(row: Row) -> str:
     return found[0] if found else row.image
 
 
+def common_images(first: Mapping[str, float], *others: Mapping[str, float]) -> list[str]:
+    """Images that all methods have a number for."""
+    return [image for image in first if all(math.isfinite(each.get(image, math.nan)) for each in (first, *others))]
+
+
 def values_on_common(
     one: Mapping[str, float], other: Mapping[str, float]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both methods' values on the images that both have a number for."""
-    names = [n for n in one if n in other and math.isfinite(one[n]) and math.isfinite(other[n])]
+    names = common_images(one, other)
     return np.array([one[n] for n in names], float), np.array([other[n] for n in names], float)
 
 

@@ -17,13 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ranking", "holm", "interval", "least_p", "paired_test", "ranking", "ratio_interval"]
+__all__ = ["FEWEST", "Ranking", "holm", "interval", "least_p", "paired_test", "ranking", "ratio_interval"]
 
 _EXACT = 16
 """Up to so many images all sign patterns are tried: 32,768 of them, the others being their mirror images."""
-_AT_ONCE = 2**22
-_FEWEST = 6
+FEWEST = 6
 """Images whose signs can be flipped in enough ways for a level of 0.05, and whose bootstrap covers as it says."""
+_AT_ONCE = 2**22
 
 Values = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
     Returns:
         Lower and upper end; NaN if there are fewer than two images or a value is not finite.
     """
-    if 2 <= len(values) < _FEWEST:
+    if 2 <= len(values) < FEWEST:
         return _student(values, level)
     return _interval(values[:, None], lambda means: means[:, 0], level=level, num_draws=num_draws, seed=seed)
 
@@ -68,7 +68,7 @@ def ratio_interval(
         seed: Of the draws.
     """
     values = np.stack([numerators, denominators], 1)
-    if 2 <= len(values) < _FEWEST:
+    if 2 <= len(values) < FEWEST:
         if not bool((values > 0).all()):
             return math.nan, math.nan
         low, high = _student(np.log(numerators / denominators), level)

@@ -6,14 +6,13 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.arguments import Device, ModelFile
 
 __all__ = ["audit"]
 
 
 def audit(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
-    ],
+    model: ModelFile,
     source: Annotated[str, typer.Argument(metavar="IMAGE", help="What was measured.")],
     restored: Annotated[
         Path | None,
@@ -39,7 +38,7 @@ def audit(
     ] = None,
     defocus_um: Annotated[float | None, typer.Option(help="Distance d of defocused shots, for phases.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is a warning.")] = False,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Audit a restored image: against its measurement, among its samples, and the model against the image.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.arguments import Device, Unit
 from sfumato.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -47,18 +48,12 @@ def calibrate(
             "guarantee mark some pairs test and give --split test."
         ),
     ] = "validation",
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            help="Regular expression on file names; images whose first group is the same count as one, such as '(.*)_' "
-            "for 069_0.tif and 069_1.tif."
-        ),
-    ] = None,
+    unit: Unit = None,
     most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
     out: Annotated[Path | None, typer.Option(help="Another model file to write; the given one by default.")] = None,
     page: Annotated[Path | None, typer.Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
     report: Annotated[Path | None, typer.Option(help="PNG to draw: all measures of the draws, before.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Make intervals with a guaranteed coverage, from images with known truth; `restore` then writes them."""
     with plain_errors():

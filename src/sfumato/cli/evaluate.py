@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.arguments import Device, Unit
 from sfumato.cli.settings import tested_recipe
 from sfumato.errors import RecipeError
 
@@ -54,14 +55,8 @@ def evaluate(
         str, typer.Option(help="Where the two channels were taken, in units of d: 1,-1, or 0,1 with one in focus.")
     ] = "1,-1",
     damping: Annotated[float, typer.Option(help="Of slow structures, for solvers of the transport equation.")] = 1e-9,
-    unit: Annotated[
-        str | None,
-        typer.Option(
-            help="Regular expression on file names; images whose first group is the same count as one, such as '(.*)_' "
-            "for 069_0.tif and 069_1.tif."
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    unit: Unit = None,
+    device: Device = "cpu",
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
 

@@ -6,15 +6,14 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.arguments import ModelFile
 from sfumato.errors import RunError
 
 __all__ = ["export"]
 
 
 def export(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
-    ],
+    model: ModelFile,
     bioimageio: Annotated[
         Path | None, typer.Option(help="BioImage.IO package to write, a zip: the sampler with a fixed seed.")
     ] = None,

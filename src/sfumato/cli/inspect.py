@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.arguments import Device, ModelFile
 from sfumato.cli.settings import tested_recipe
 from sfumato.errors import RecipeError
 
@@ -19,9 +20,7 @@ _SOLVERS = ("2m", "2m:1", "first_order", "first_order:1")
 
 
 def inspect(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
-    ],
+    model: ModelFile,
     source: Annotated[
         Path | None, typer.Argument(metavar="IMAGE", help="Image to show schedule and samples of.")
     ] = None,
@@ -54,7 +53,7 @@ def inspect(
     crps_tolerance: Annotated[float, typer.Option(help="How much worse than the best CRPS is good enough.")] = 0.02,
     coverage_tolerance: Annotated[float, typer.Option(help="How far from the best coverage is good enough.")] = 0.02,
     seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Look into a model: its networks, schedule and samples for an image, or how many steps it needs.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.arguments import Device, ModelFile
 from sfumato.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ __all__ = ["restore"]
 
 
 def restore(
-    model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
-    ],
+    model: ModelFile,
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Image, store's address, or folder of images.")],
     output: Annotated[
         str,
@@ -71,7 +70,7 @@ def restore(
         Path | None,
         typer.Option(help="Folder that records finished chunks, for resuming; beside the output by default."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Restore an image of any size: mean and uncertainty. If interrupted, run the same command again to resume."""
     with plain_errors():

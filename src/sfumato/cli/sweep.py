@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.arguments import Device
 from sfumato.cli.settings import recipe_of
 
 __all__ = ["sweep"]
@@ -41,7 +42,7 @@ def sweep(
     ] = None,
     samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 8,
     most: Annotated[int, typer.Option(help="Validation images, at most.")] = 16,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    device: Device = "cpu",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.inputs=low.")
     ] = None,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.cli.arguments import Device
 from sfumato.cli.settings import places, recipe_of
 
 __all__ = ["train"]
@@ -23,7 +24,7 @@ def train(
     store: Annotated[str | None, typer.Option(help="In place of all these, a store of `sfumato pack`.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it is resumed.")] = Path("run"),
     minutes: Annotated[float | None, typer.Option(help="Train as many steps as fit into this time.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps.")] = "cpu",
+    device: Device = "cpu",
     start_from: Annotated[Path | None, typer.Option("--from", help="Model file whose weights to start from.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any field of the recipe, such as train.steps=1000.")

@@ -91,8 +91,7 @@ def check_format(
     suffix, lengths = Path(path).suffix.lower(), dict(zip(axes, shape, strict=True))
     if suffix == ".png":
         _only(path, lengths, _PNG_AXES)
-        sizes = {axis: size for axis, size in pixel_size.items() if axis in "XY"}
-        check_png(np.dtype(dtype), lengths.get("C", 1), sizes)
+        check_png(np.dtype(dtype), lengths.get("C", 1), _sizes(pixel_size, "XY"))
     if suffix == ".mrc":
         _only(path, lengths, _MRC_AXES)
 
@@ -110,7 +109,7 @@ def _copy_png(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, 
 
     axes = _PNG_AXES if "C" in source.axes else "YX"
     parts = _parts(source, axes, dtype, whole=axes[1:])
-    write_png_rows(path, parts, _shape(source, axes), dtype, _sizes(source, "XY"), notes)
+    write_png_rows(path, parts, _shape(source, axes), dtype, _sizes(source.pixel_size, "XY"), notes)
 
 
 def _copy_npy(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
@@ -124,7 +123,9 @@ def _copy_mrc(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, 
 
     axes = _MRC_AXES if "Z" in source.axes else "YX"
     text = json.dumps({"sfumato": notes}) if notes else ""
-    write_mrc_parts(path, _parts(source, axes, dtype), _shape(source, axes), dtype, _sizes(source, "XYZ"), text)
+    write_mrc_parts(
+        path, _parts(source, axes, dtype), _shape(source, axes), dtype, _sizes(source.pixel_size, "XYZ"), text
+    )
 
 
 def _parts(source: Image, axes: str, dtype: np.dtype[Any], *, whole: str = "", multiple: int = 1) -> Iterator[Array]:
@@ -145,8 +146,8 @@ def _shape(source: Image, axes: str) -> tuple[int, ...]:
     return tuple(lengths.get(axis, 1) for axis in axes)
 
 
-def _sizes(source: Image, axes: str) -> dict[str, PixelSize]:
-    return {axis: size for axis, size in source.pixel_size.items() if axis in axes}
+def _sizes(pixel_size: Mapping[str, PixelSize], axes: str) -> dict[str, PixelSize]:
+    return {axis: size for axis, size in pixel_size.items() if axis in axes}
 
 
 def _only(path: str | os.PathLike[str], lengths: Mapping[str, int], axes: str) -> None:

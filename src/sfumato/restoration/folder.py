@@ -4,11 +4,14 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from sfumato.data.io import open_image
 from sfumato.data.ome_zarr import is_zarr
 from sfumato.errors import ImageError, UnknownFormatError
-from sfumato.model_file import LoadedModel, load
+from sfumato.model_file import load
 from sfumato.restoration.engine import Engine
 from sfumato.restoration.planning import FORMATS, Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, run_restoration
@@ -57,11 +60,11 @@ def restore_folder(
         ImageError: If the folder has no image, or two of its images would be written to one file.
     """
     chosen = settings or Settings()
-    loaded = load(model, device=device)
-    sources = list(_images(Path(inputs)))
-    names = [_output_name(source, suffix, loaded) for source in sources]
     if Path(outputs).resolve() == Path(inputs).resolve():
         raise ImageError(f"{outputs} is the folder of the inputs; expected another one to write to; name it")
+    loaded, found = load(model, device=device), dict(_images(Path(inputs)))
+    sources = list(found)
+    names = [_output_name(source, suffix, png_dtype(loaded, dtype) is not None) for source, dtype in found.items()]
     if not sources:
         raise ImageError(
             f"{inputs} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
@@ -106,22 +109,19 @@ def _is_finished(planned: Restoration) -> bool:
     return True
 
 
-def _images(folder: Path) -> Iterator[Path]:
-    """What can be opened, by name."""
+def _images(folder: Path) -> Iterator[tuple[Path, np.dtype[Any]]]:
+    """What can be opened, by name, and the type of its pixels."""
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or (path.is_dir() and not is_zarr(path)):
             continue
         with contextlib.suppress(UnknownFormatError):
-            open_image(path)
-            yield path
+            yield path, open_image(path).dtype
 
 
-def _output_name(source: Path, suffix: str | None, model: LoadedModel) -> str:
+def _output_name(source: Path, suffix: str | None, png_holds_it: bool) -> str:
     stem, _, own = source.name.partition(".")
     if suffix is not None:
         return f"{stem}.{suffix.lstrip('.')}"
     own = "png" if own.lower() in ("jpg", "jpeg") else own
-    holds = f".{own}".lower().endswith(FORMATS)
-    if own.lower().endswith("png"):
-        holds = png_dtype(model, open_image(source).dtype) is not None
+    holds = png_holds_it if own.lower().endswith("png") else f".{own}".lower().endswith(FORMATS)
     return f"{stem}.{own if holds else 'tif'}"

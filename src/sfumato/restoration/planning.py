@@ -112,10 +112,10 @@ class Restoration:
         has_any = any(output.content == "low" for output in self.job.outputs)
         return correction_for(self.model, self.sampled) if has_any else None
 
-    @property
-    def png_dtype(self) -> np.dtype[Any] | None:
-        """Of the pixels of a PNG, if one can hold what is restored."""
-        return png_dtype(self.model, self.measured.dtype)
+    def dtype_of(self, file: str) -> np.dtype[Any] | None:
+        """Of the pixels of one of the files, or none if it is a PNG that cannot hold them."""
+        is_png = Path(file).suffix.lower() == ".png"
+        return png_dtype(self.model, self.measured.dtype) if is_png else np.dtype(np.float32)
 
     @property
     def is_store(self) -> bool:
@@ -236,17 +236,15 @@ def _ends(model: LoadedModel, measured: np.dtype[Any]) -> list[tuple[float, floa
 
 def _check_format(planned: Restoration) -> None:
     """What the files could not hold is better said before the sampling."""
-    job = planned.job
-    shape, dtype = job.with_channels(job.plan.levels[0], job.channels), np.dtype(np.float32)
+    job, shape = planned.job, planned.job.with_channels(planned.job.plan.levels[0], planned.job.channels)
     for file in planned.files:
-        if Path(file).suffix.lower() == ".png":
-            if planned.png_dtype is None:
-                ends = [f"{low:.3g} to {high:.3g}" for low, high in _ends(planned.model, planned.measured.dtype)]
-                raise ImageError(
-                    f"{file} would hold whole numbers from 0 on, and this model restores values of about "
-                    f"{', '.join(ends)}; expected a range that they can tell; write .tif"
-                )
-            dtype = planned.png_dtype
+        dtype = planned.dtype_of(file)
+        if dtype is None:
+            ends = [f"{low:.3g} to {high:.3g}" for low, high in _ends(planned.model, planned.measured.dtype)]
+            raise ImageError(
+                f"{file} would hold whole numbers from 0 on, and this model restores values of about "
+                f"{', '.join(ends)}; expected a range that they can tell; write .tif"
+            )
         check_format(file, job.output_axes, shape, dtype, planned.pixel_size)
 
 

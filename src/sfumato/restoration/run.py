@@ -243,8 +243,7 @@ def _copy_out(restoration: Restoration) -> None:
         if Path(file).exists():
             continue
         store = OutputImage.open(output.place)
-        dtype = restoration.png_dtype if Path(file).suffix.lower() == ".png" else None
-        copy_image(store.image(), file, store.metadata, dtype=dtype)
+        copy_image(store.image(), file, store.metadata, dtype=restoration.dtype_of(file))
 
 
 def _discard(journal: Path) -> None:

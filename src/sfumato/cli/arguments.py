@@ -1,0 +1,20 @@
+"""Arguments and options that several commands have, each said once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["Device", "ModelFile", "Unit"]
+
+ModelFile = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+Unit = Annotated[
+    str | None,
+    typer.Option(
+        help="Regular expression on file names; images whose first group is the same count as one, such as '(.*)_' for "
+        "069_0.tif and 069_1.tif."
+    ),
+]
