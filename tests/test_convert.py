@@ -1,6 +1,7 @@
 """Copies hold the same pixels, sizes and metadata as their source, and take little memory to make."""
 
 import json
+import os
 import subprocess
 import sys
 import tracemalloc
@@ -205,3 +206,18 @@ def test_a_copy_becomes_a_big_tiff_where_it_must(tmp_path: Path, monkeypatch: py
     with tifffile.TiffFile(tmp_path / "copy.tif") as file:
         assert file.is_bigtiff
         np.testing.assert_array_equal(file.asarray(), noise((30, 20)))
+
+
+def test_a_file_is_flushed_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it was copied from may be removed at once, and a power cut must not lose both."""
+    flushed: list[int] = []
+    fsync = os.fsync
+
+    def recorded(handle: int) -> None:
+        flushed.append(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    source = open_image(stored(tmp_path, "YX", noise((30, 20), "float32"), {}))
+    copy_image(source, tmp_path / "copy.npy")
+    assert flushed[-2:] == [(tmp_path / "copy.npy").stat().st_ino, tmp_path.stat().st_ino]

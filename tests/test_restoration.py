@@ -275,6 +275,21 @@ def test_two_processes_cannot_write_one_journal(tmp_path: Path) -> None:
         pass
 
 
+def test_file_systems_without_locks_do_not_stop_a_restoration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(code: int) -> None:
+        raise OSError(code, "refused")
+
+    for code in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):
+        monkeypatch.setattr(fcntl, "flock", lambda *_, code=code: refuse(code))
+        with Journal(tmp_path, 10).writer() as writer:
+            writer.record(1, 5)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(errno.EIO))
+    with pytest.raises(OSError, match="refused"), Journal(tmp_path, 10).writer():
+        pass
+
+
 def test_verify_finds_a_changed_chunk(model: Path, source: Path, tmp_path: Path) -> None:
     planned = plan_restoration(model, source, tmp_path / "out.zarr", SMALL)
     run_restoration(planned)
@@ -600,6 +615,7 @@ def test_what_remains_of_a_removed_journal_does_not_stop_a_folder(
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "b.npy"), restored)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not list open files there")
 def test_nobody_has_the_journal_open_when_it_is_removed(
     model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
