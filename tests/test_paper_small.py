@@ -253,6 +253,11 @@ def test_what_is_measured_once_decides_by_itself_but_one_image_does_not() -> Non
         assert [finding.holds for finding in found] == [answer]
 
 
+def test_one_image_has_no_interval() -> None:
+    assert page._cell([0.5], is_best=False) == "0.5"
+    assert page._cell([0.5, 0.5], is_best=False) == "0.5 (0.5 to 0.5)"
+
+
 @pytest.mark.parametrize(("gap", "answer"), [(0.01, "yes"), (0.5, "undecided"), (2.0, "undecided"), (13.0, "no")])
 def test_two_gaps_of_two_seeds_have_to_be_far_apart(gap: float, answer: str) -> None:
     assert pytest.approx(math.sqrt(stats.f.ppf(0.95, 1, 1)), abs=0.01) == claims.GAPS_APART

@@ -20,7 +20,7 @@ from paper.matrix import CELLS, POWERS, PROBLEMS, SAMPLES
 from paper.stored import Figures, common_images, values_on_common
 from sfumato.significance import interval, paired_test, ratio_interval
 
-__all__ = ["CLAIMS", "GOALS", "Check", "Claim", "Finding", "Measure", "verdict"]
+__all__ = ["CLAIMS", "GOALS", "Check", "Claim", "Finding", "Measure", "in_brackets", "verdict"]
 
 Answer = Literal["yes", "no", "undecided", "not measured"]
 CONFIRMED, NOT_CONFIRMED, UNDECIDED, NOT_MEASURED = "confirmed", "not confirmed", "undecided", "not yet measured"
@@ -235,15 +235,20 @@ def _compared(
     return check
 
 
+def in_brackets(ends: tuple[float, float], form: str) -> str:
+    """An interval to follow its mean; nothing if there is none, as of one image."""
+    low, high = ends
+    return f" ({low:{form}} to {high:{form}})" if math.isfinite(low) and math.isfinite(high) else ""
+
+
 def _told(pair: Pair, by_difference: bool) -> str:
     one, other = pair.first.mean(), pair.second.mean()
     d = pair.first - pair.second
     if by_difference:
-        low, high = interval(d)
-        change = f"{d.mean():+.3g} ({low:+.3g} to {high:+.3g})"
+        change = f"{d.mean():+.3g}{in_brackets(interval(d), '+.3g')}"
     else:
         low, high = ratio_interval(pair.first, pair.second)
-        change = f"{100 * (one / other - 1):+.1f}% ({100 * (low - 1):+.1f} to {100 * (high - 1):+.1f})"
+        change = f"{100 * (one / other - 1):+.1f}%{in_brackets((100 * (low - 1), 100 * (high - 1)), '+.1f')}"
     spread = float(d.std(ddof=1)) if len(d) > 1 else math.nan
     effect = f"d = {d.mean() / spread:.2f}" if spread > 0 else "d undefined"
     return f"seed {pair.seed}: {one:.4g} against {other:.4g}, {change}, {effect}"
@@ -331,7 +336,7 @@ def bounded(
                 )
             elif len(values):
                 ends = interval(values)
-                text = f"seed {seed}: {values.mean():.4g} ({ends[0]:.4g} to {ends[1]:.4g})"
+                text = f"seed {seed}: {values.mean():.4g}{in_brackets(ends, '.4g')}"
                 found.append(Finding(what, text, f"n = {len(values)}", _inside(ends, low, high)))
         return _agreed(found) or [_missing(what)]
 
@@ -372,9 +377,9 @@ def ratio_of_means(
     def check(figures: Figures) -> list[Finding]:
         found = []
         for pair in _pairs(figures, Measure(problem, test_set), metrics, methods):
-            ratio, (least, most) = pair.first.mean() / pair.second.mean(), ratio_interval(pair.first, pair.second)
-            text = f"seed {pair.seed}: {ratio:.4g} ({least:.4g} to {most:.4g})"
-            found.append(Finding(what, text, f"n = {len(pair.first)}", _inside((least, most), low, high)))
+            ratio, ends = pair.first.mean() / pair.second.mean(), ratio_interval(pair.first, pair.second)
+            text = f"seed {pair.seed}: {ratio:.4g}{in_brackets(ends, '.4g')}"
+            found.append(Finding(what, text, f"n = {len(pair.first)}", _inside(ends, low, high)))
         return _agreed(found) or [_missing(what)]
 
     return check

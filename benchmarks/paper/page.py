@@ -21,6 +21,7 @@ from paper.claims import (
     Claim,
     Finding,
     Measure,
+    in_brackets,
     verdict,
 )
 from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, POWERS, PROBLEMS, TRIAL_SHARE, Cell, trials
@@ -168,9 +169,8 @@ def _in_group(values: Mapping[str, float], group: str) -> dict[str, float]:
 def _cell(numbers: Sequence[float], is_best: bool) -> str:
     if not numbers:
         return ""
-    low, high = interval(np.array(numbers))
     mean = f"{np.mean(numbers):.3g}"
-    return f"**{mean}** ({low:.3g} to {high:.3g})" if is_best else f"{mean} ({low:.3g} to {high:.3g})"
+    return (f"**{mean}**" if is_best else mean) + in_brackets(interval(np.array(numbers)), ".3g")
 
 
 def _common_seeds(problem: str, methods: Iterable[str], test_set: str, metric: str, figures: Figures) -> set[int]:
@@ -250,7 +250,7 @@ def _tuning(figures: Figures) -> str:
         for method, test_set in itertools.product(EFFORTS, about.sets):
             for effort in sorted({*figures.images(problem, method, 0, test_set, "effort").values()}):
                 lines.append(f"| {problem}, {test_set} | `{method}` | {_EFFORT[method]} {effort:g} |")
-    costs = [f"{len(trials(name)) / TRIAL_SHARE:g} trainings on {name}" for name in PROBLEMS if trials(name)]
+    costs = [f"{len(trials(name)) / TRIAL_SHARE:g} on {name}" for name in PROBLEMS if trials(name)]
     return "\n".join([*lines, "", f"What the tuning costs on top, in full trainings: {', '.join(costs)}."])
 
 
