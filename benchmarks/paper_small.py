@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/paper_small"), help="folder of the runs")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")
     parser.add_argument("--report", action="store_true", help="write the page's tables and figures")
-    parser.add_argument("--pictures", action="store_true", help="draw restorations and schedules of trained models")
+    parser.add_argument("--pictures", nargs="*", metavar="NAME", help="draw what models restore and learned")
     parser.add_argument("--check", action="store_true", help="exit non-zero if the page does not say what is stored")
     parser.add_argument("--time", action="store_true", help="time a few steps of each kind and store the costs")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the stored figures")
@@ -58,10 +58,10 @@ def main() -> None:
         arguments.images,
         arguments.crop,
     )
-    if arguments.pictures:
+    if arguments.pictures is not None:
         from paper.pictures import draw_all
 
-        draw_all(places, arguments.page.parent / "figures")
+        draw_all(places, arguments.page.parent / "figures", arguments.pictures)
         return
     from paper import running
 

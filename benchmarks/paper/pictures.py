@@ -141,9 +141,14 @@ PICTURES: Sequence[Picture] = (
 )
 
 
-def draw_all(places: Places, folder: Path) -> None:
-    """Draw what can be drawn, and say what cannot."""
+def draw_all(places: Places, folder: Path, names: Sequence[str] = ()) -> None:
+    """Draw what can be drawn, all or what is named, and say what cannot."""
+    known = [picture.name for picture in PICTURES]
+    if unknown := sorted({*names}.difference(known)):
+        raise SystemExit(f"got pictures {', '.join(unknown)}; expected some of {', '.join(known)}")
     for picture in PICTURES:
+        if names and picture.name not in names:
+            continue
         if picture.is_possible(places):
             path = folder / picture.file
             _draw(picture, places).savefig(path, dpi=DPI, pil_kwargs={"quality": 85})
