@@ -18,7 +18,7 @@ from scipy import stats
 from torch import Tensor
 
 from data_sets import make_photographs
-from paper import claims, matrix, page, provenance, running, stored
+from paper import claims, matrix, page, pictures, provenance, running, stored
 from paper.claims import Finding, better, bounded, not_worse, ratio_of_means, varies_less, verdict
 from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
 from paper.measuring import _single, comparable, score_estimate, unknown_share
@@ -256,6 +256,12 @@ def test_what_is_measured_once_decides_by_itself_but_one_image_does_not() -> Non
 def test_one_image_has_no_interval() -> None:
     assert page._cell([0.5], is_best=False) == "0.5"
     assert page._cell([0.5, 0.5], is_best=False) == "0.5 (0.5 to 0.5)"
+
+
+def test_a_picture_that_nobody_draws_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="got pictures qpi_method; expected some of qpi_methods"):
+        pictures.draw_all(Places(tmp_path, tmp_path, tmp_path), tmp_path, ["qpi_method"])
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("gap", "answer"), [(0.01, "yes"), (0.5, "undecided"), (2.0, "undecided"), (13.0, "no")])
