@@ -444,6 +444,8 @@ CLAIMS: Sequence[Claim] = (
         [
             bounded(QPI, FREE, "gamma width", "cvdm_no_smoothness", high=0.1),
             better(QPI, FREE, "MAE", "cvdm", "cvdm_no_smoothness"),
+            bounded(QPI, FREE, "gamma width", "two_networks_no_smoothness", high=0.1),
+            better(QPI, FREE, "MAE", "cvdm_two_networks", "two_networks_no_smoothness"),
         ],
     ),
     Claim(
