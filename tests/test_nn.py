@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from networks import seeded
 from sfumato.nn import SR3UNet, UNet
 from sfumato.nn.blocks import ChannelNorm, GroupNorm, crop_to, pad_to_stride
+from sfumato.nn.population_norm import PopulationNorm, settle
 
 MAKERS: dict[str, Callable[..., nn.Module]] = {
     "channel": lambda i, o, ndim: UNet(i, o, base=4, ndim=ndim, norm="channel"),
+    "population": lambda i, o, ndim: UNet(i, o, base=4, ndim=ndim, norm="population").eval(),
     "instance": lambda i, o, ndim: UNet(i, o, base=4, ndim=ndim, norm="instance"),
     "sr3": lambda i, o, ndim: SR3UNet(i, o, base=8, multipliers=(1, 2, 2), num_blocks=1, ndim=ndim),
 }
@@ -57,7 +59,7 @@ def test_padding_keeps_the_first_pixel_in_place() -> None:
     assert pad_to_stride(aligned, 16) is aligned
 
 
-@pytest.mark.parametrize(("norm", "survives"), [("channel", True), ("instance", False)])
+@pytest.mark.parametrize(("norm", "survives"), [("channel", True), ("population", True), ("instance", False)])
 def test_what_is_far_away_matters_only_to_instance_normalisation(norm: str, survives: bool) -> None:
     network, image = seeded(lambda: MAKERS[norm](1, 1, 2)), images(1, 1, 64, 480)
     changed = torch.cat([image[..., :320], image[..., 320:] + 5], dim=-1)
@@ -65,12 +67,12 @@ def test_what_is_far_away_matters_only_to_instance_normalisation(norm: str, surv
     assert bool(difference < 1e-6) == survives
 
 
-def test_channel_norm_keeps_absolute_intensity() -> None:
-    """After one convolution, instance normalisation cannot tell an image from a brighter one; channel can."""
+def test_absolute_intensity_is_lost_in_instance_normalisation_alone() -> None:
+    """After one convolution it cannot tell an image from a brighter one; the others can."""
     convolution, dark = seeded(lambda: nn.Conv2d(1, 8, 1)), images(1, 1, 16, 16)
     with torch.no_grad():
         features = convolution(dark), convolution(dark + 2)
-        for layer, tells in ((ChannelNorm(8), True), (GroupNorm(8, 8), False)):
+        for layer, tells in ((ChannelNorm(8), True), (PopulationNorm(8).eval(), True), (GroupNorm(8, 8), False)):
             difference = (layer(features[0]) - layer(features[1])).abs().mean()
             assert bool(difference > 1e-2) == tells
 
@@ -84,6 +86,31 @@ def test_norms_match_torch(ndim: int) -> None:
     torch.testing.assert_close(channel(features), (features - mean) / (var + 1e-5).sqrt())
     reference = torch.nn.functional.instance_norm(features)
     torch.testing.assert_close(instance(features), reference)
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_population_norm_learns_from_batches_until_it_is_settled(ndim: int) -> None:
+    layer, spatial = PopulationNorm(6).double(), [5, 7, 4][:ndim]
+    batches = [shift + images(3, 6, *spatial).double() for shift in range(200)]
+    shape, others = [1, 6, *[1] * ndim], [axis for axis in range(ndim + 2) if axis != 1]
+    mean, var = torch.zeros(6).double(), torch.ones(6).double()
+    for batch in batches:
+        centred = batch - batch.mean(others, keepdim=True)
+        torch.testing.assert_close(layer(batch), centred / (centred.square().mean(others, True) + 1e-5).sqrt())
+        mean, var = 0.95 * mean + 0.05 * batch.mean(others), 0.95 * var + 0.05 * batch.var(others)
+    torch.testing.assert_close((layer.mean, layer.var), (mean, var))
+    settle(nn.Sequential(layer))
+    expected = (batches[0] - mean.reshape(shape)) / (var.reshape(shape) + 1e-5).sqrt()
+    torch.testing.assert_close(layer(batches[0]), expected)
+    torch.testing.assert_close(layer.eval()(batches[0]), expected)
+    torch.testing.assert_close((layer.mean, layer.var), (mean, var))  # not of the batch that came after
+
+
+def test_population_norm_of_one_value_learns_nothing_from_it() -> None:
+    """A patch as small as the coarsest pixel has no variance to learn; torch's own would make it infinite."""
+    layer = PopulationNorm(3)
+    torch.testing.assert_close(layer(images(1, 3, 1, 1)), images(1, 3, 1, 1) / (1 + 1e-5) ** 0.5)
+    assert torch.equal(layer.var, torch.ones(3))
 
 
 def test_channel_norm_of_bfloat16_is_that_of_float32_rounded() -> None:
@@ -106,7 +133,7 @@ def test_paper_sizes() -> None:
     [
         (UNet, {"ndim": 4}, "2 for images or 3"),
         (UNet, {"base": 0}, "base is 0"),
-        (UNet, {"norm": "batch"}, "'channel' or 'instance'"),
+        (UNet, {"norm": "batch"}, "'channel', 'population' or 'instance'"),
         (UNet, {"base": 1}, "gives 0 for every image; give at least 2"),
         (SR3UNet, {"ndim": 1}, "2 for images or 3"),
         (SR3UNet, {"base": 0}, "base is 0"),

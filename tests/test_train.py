@@ -1,5 +1,6 @@
 """Runs: the same seed gives the same run to the bit, whether it is interrupted, killed or shared between ranks."""
 
+import itertools
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from sfumato.data.batches import Batch
 from sfumato.errors import RunError, SfumatoError
 from sfumato.model_file import load
 from sfumato.preparation import prepare
+from sfumato.ranks import Ranks
 from sfumato.recipe import Recipe, parse
 from sfumato.runfolder import RunFolder
 from sfumato.train import Trainer, learning_rate, train
@@ -138,8 +140,9 @@ def test_sigterm_saves_and_the_same_command_goes_on(folders: tuple[str, str], tm
     assert f"step {int(saved[0].stem.split('-')[1])}" in errors
 
 
-def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], tmp_path: Path) -> None:
-    settings = ("train.steps=50", "train.validate_every=50", "train.save_every=50")
+@pytest.mark.parametrize("norm", ["channel", "population"])
+def test_two_ranks_give_the_loss_of_one(norm: str, folders: tuple[str, str], tmp_path: Path) -> None:
+    settings = ("train.steps=50", "train.validate_every=50", "train.save_every=50", f"model.norm={norm}")
     subprocess.run(
         [sys.executable, *command(folders, tmp_path / "one", *settings)], check=True, env=ENVIRONMENT, timeout=120
     )
@@ -153,6 +156,22 @@ def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], tmp_path: Path
     assert len(one) == len(two) == 50
     for step, (a, b) in enumerate(zip(one, two, strict=True), start=1):
         assert b == pytest.approx(a, rel=1e-5 if step <= 10 else 1e-3), step
+
+
+def test_statistics_of_the_population_settle_halfway(folders: tuple[str, str], tmp_path: Path) -> None:
+    """They change until then and no more; the average of the weights has those of the model."""
+    asked = recipe(folders, train_steps=8, model_norm="population")
+    trainer = Trainer(asked, RunFolder(tmp_path / "run"), prepare(asked), Ranks.join("cpu"))
+    found = []
+    for step in range(8):
+        trainer.advance(trainer.batches(step, trainer.positions))
+        found.append([statistics.clone() for statistics in trainer.model.buffers()])
+        for followed, statistics in zip(trainer.average.buffers(), found[-1], strict=True):
+            assert torch.equal(followed, statistics)
+    assert found[0]
+    for step, (before, after) in enumerate(itertools.pairwise(found), start=1):
+        same = [torch.equal(*pair) for pair in zip(before, after, strict=True)]
+        assert all(same) if step >= 4 else not any(same), step
 
 
 def test_srun_starts_ranks_too(folders: tuple[str, str], tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from sfumato.data.order import Order
 from sfumato.errors import RunError
 from sfumato.losses import Losses
 from sfumato.model_file import ModelInfo, inspect_model, load, save_model
+from sfumato.nn.population_norm import settle
 from sfumato.noise import NoiseField
 from sfumato.preparation import Prepared, prepare
 from sfumato.progress import Bar
@@ -167,6 +168,7 @@ class Trainer:
         rate = learning_rate(settings, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["speed"]
+        settle(self.model, settled=2 * self.step >= settings.steps)
         self.optimizer.zero_grad(set_to_none=True)
         terms = torch.zeros(len(Losses._fields), device=device)
         for part, is_last in self._rounds(batch):
@@ -243,6 +245,8 @@ class Trainer:
         """Move the average towards the weights; in the first steps faster, so that it forgets its start."""
         decay = min(self.recipe.train.ema, self.step / (self.step + 10))
         torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
+        for followed, statistics in zip(self.average.buffers(), self.model.buffers(), strict=True):
+            followed.copy_(statistics)
 
     def _resume(self) -> None:
         state = load_state(self.folder.checkpoints, self.model, self.optimizer)

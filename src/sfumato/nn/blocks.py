@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sfumato.nn.population_norm import PopulationNorm
+
 __all__ = [
     "ChannelNorm",
     "GroupNorm",
@@ -20,7 +22,7 @@ __all__ = [
     "zero_output",
 ]
 
-Normalization = Literal["channel", "instance"]
+Normalization = Literal["channel", "population", "instance"]
 
 
 def check_sizes(ndim: int, **sizes: int) -> None:
@@ -89,7 +91,7 @@ class ChannelNorm(nn.Module):
         if channels < 2:
             raise ValueError(
                 f"channel normalisation of {channels} channel gives 0 for every image; "
-                "give at least 2 (a base of 2 or more), or choose norm='instance'"
+                "give at least 2 (a base of 2 or more), or choose another norm"
             )
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
@@ -107,9 +109,11 @@ def normalization(kind: Normalization, channels: int) -> nn.Module:
     """The layer called ``kind`` for features with ``channels`` channels."""
     if kind == "channel":
         return ChannelNorm(channels)
+    if kind == "population":
+        return PopulationNorm(channels)
     if kind == "instance":
         return GroupNorm(channels, num_groups=channels)
-    raise ValueError(f"norm is {kind!r}; choose 'channel' or 'instance'")
+    raise ValueError(f"norm is {kind!r}; choose 'channel', 'population' or 'instance'")
 
 
 def pad_to_stride(images: Tensor, stride: int) -> Tensor:

@@ -34,7 +34,8 @@ class UNet(nn.Module):
             and 32 for the rate network.
         num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
         ndim: 2 for images, 3 for volumes.
-        norm: ``channel`` (statistics over the channels of each pixel) or ``instance`` (the paper's, over the image).
+        norm: ``channel`` (statistics over the channels of each pixel), ``population`` (over the training set, see
+            :mod:`~sfumato.nn.population_norm`) or ``instance`` (the paper's, over the image).
 
     Attributes:
         stride: The output moves with the input by multiples of it.
@@ -64,7 +65,7 @@ class UNet(nn.Module):
         self.stride = 2 ** (num_scales - 1)
         # Two convolutions per block: scales going down, those going up again, and the width of a coarse pixel.
         reach = 2 * (2 * self.stride - 1) + 2 * (self.stride - 1) + 2 * (self.stride - 1)
-        self.reach = reach if norm == "channel" else None
+        self.reach = None if norm == "instance" else reach
         self.pool = {2: nn.MaxPool2d, 3: nn.MaxPool3d}[ndim](2)
         self.down = nn.ModuleList(
             _Block(ndim, before, after, norm) for before, after in zip([in_channels, *widths], widths, strict=False)
@@ -79,6 +80,7 @@ class UNet(nn.Module):
         features = pad_to_stride(images, self.stride)
         if self.ndim == 2 and self.reach is not None:
             # Channel normalisation puts the channels last; with all of the network so, nothing is copied to and fro.
+            # Population normalisation has no say in it: on a processor the rest is faster so.
             features = features.contiguous(memory_format=torch.channels_last)
         mirrored: list[Tensor] = []
         for scale, block in enumerate(self.down):
