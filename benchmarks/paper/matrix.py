@@ -224,6 +224,10 @@ COSINE = "model.schedule=cosine"
 LINEAR = "model.schedule=linear_qpi"
 UNSCALED = "model.scale=1.0"
 """Diffuse targets as they are, within -1 and 1, as the paper does. Phases then have half of unit size, too."""
+INSTANCE = "model.norm=instance"
+"""Statistics over each image, as in the paper: the network forgets how strong an image is, and looks at all of it."""
+POPULATION = "model.norm=population"
+"""Statistics over the training set, which are constants in the second half of training."""
 TRANSPORT = "forward.transport_dampings=[1.0e-8, 1.0e-5, 1.0e-7]"
 """Show networks solutions of the transport equation for the whole image, beside the intensities."""
 FROM_TRANSPORT = (TRANSPORT, "model.residual=last")
@@ -289,6 +293,8 @@ _ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
         "noise_loss": ("model.objective=noise",),
         "schedule_faster": ("train.schedule_speed=10",),
+        "instance": (INSTANCE,),
+        "population": (POPULATION,),
     }
     for problem, size in _UNIT_SIZE.items()
 }
@@ -297,7 +303,7 @@ _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "rates_14_to_70": ("model.rate_ends=[14, 70]",),
         "velocity_loss": ("model.objective=velocity",),
         "noise": ("model.predicts=noise",),
-        "instance": ("model.norm=instance",),
+        "instance_fixed": (INSTANCE, *_FIXED["qpi"]),
         "patches_128": ("data.patch=128", "train.batch_size=2"),
         "transport_shown": (TRANSPORT,),
         "transport": FROM_TRANSPORT,
@@ -320,9 +326,7 @@ def _qpi(seed: int) -> Iterator[Cell]:
     """In the order in which they are wanted; the steps from the paper's CDDPM to the tuned one with one seed."""
     noise = "model.predicts=noise"
     yield Cell("qpi", "cvdm", seed)
-    yield Cell(
-        "qpi", "cddpm_paper", seed, settings=(LINEAR, UNSCALED, noise, "model.norm=instance"), draws=(ANCESTRAL, OWN)
-    )
+    yield Cell("qpi", "cddpm_paper", seed, settings=(LINEAR, UNSCALED, noise, INSTANCE), draws=(ANCESTRAL, OWN))
     if seed == 0:
         yield from trials("qpi")
     yield Cell("qpi", "cddpm_tuned", seed, kind="tuned")
@@ -351,9 +355,11 @@ def _second_tier() -> Iterator[Cell]:
     yield Cell("qpi", "regression_transport", settings=(*REGRESSION, *FROM_TRANSPORT))
     yield Cell("qpi", "cvdm_no_smoothness", settings=("model.smoothness_weight=0",))
     # Rates of our schedule are bounded, so it cannot collapse altogether; the paper's own can.
-    yield Cell("qpi", "two_networks_no_smoothness", settings=("model.schedule=paper", "model.smoothness_weight=0"))
+    yield Cell("qpi", "cvdm_two_networks_no_smoothness", settings=("model.schedule=paper", "model.smoothness_weight=0"))
     yield Cell("qpi", "cvdm_exact_weight", settings=("model.objective=elbo",))
     yield Cell("qpi", "cvdm_zero_mean", settings=("model.mean_network=true",))
+    yield from (Cell(problem, "cvdm_population", settings=(POPULATION,)) for problem in ("qpi", "microscopy"))
+    yield Cell("qpi", "cvdm_instance", settings=(INSTANCE,))
     yield Cell("microscopy", "cvdm_not_residual", settings=("model.residual=false",))
     yield Cell("w2s", "cvdm")
     yield Cell("w2s", "cddpm_cosine", settings=(COSINE,))
