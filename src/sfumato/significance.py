@@ -136,8 +136,10 @@ def paired_test(first: Values, second: Values, *, num_flips: int = 20_000, seed:
     bar = abs(d.sum()) - 1e-12 * np.abs(d).sum()
     n = len(d)
     if n <= _EXACT:
-        signs = np.array(list(itertools.product((1.0, -1.0), repeat=n - 1))).reshape(2 ** (n - 1), n - 1)
-        return float((np.abs(d[0] + signs @ d[1:]) >= bar).mean())
+        sums = d[:1]  # with all signs of the others, one after another
+        for each in d[1:]:
+            sums = np.concatenate([sums + each, sums - each])
+        return float((np.abs(sums) >= bar).mean())
     generator, count = np.random.default_rng(seed), 0
     part = max(1, _AT_ONCE // n)
     for start in range(0, num_flips, part):
