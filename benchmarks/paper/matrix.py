@@ -19,6 +19,7 @@ __all__ = [
     "PROBLEMS",
     "SAMPLES",
     "SIMULATION",
+    "SOLVERS",
     "STUDIES",
     "Cell",
     "Draw",
@@ -146,18 +147,23 @@ OWN = Draw()
 ANCESTRAL = Draw(
     "ancestral", "first_order", 1.0, ANCESTRAL_STEPS, "uniform", sets=("noise-free",), most=ANCESTRAL_IMAGES
 )
-SOLVERS = (
-    Draw("2m 16", steps=16, most=8),
-    Draw("2m 32", steps=32, most=8),
-    Draw("ddim 16", "first_order", steps=16, most=8),
-    Draw("ddim 32", "first_order", steps=32, most=8),
-    Draw("ancestral 16", "first_order", 1.0, 16, "uniform", most=8),
-    Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=8),
-    Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=8),
-    Draw("ancestral 500", "first_order", 1.0, 500, "uniform", most=4),
-    Draw("ancestral 500 log-SNR", "first_order", 1.0, 500, "log_snr", most=4),
-)
-"""Of the claims on solvers; the two of 500 steps take hours, on half of the images."""
+SOLVERS: Mapping[str, tuple[Draw, ...]] = {
+    "few_steps": (
+        Draw("2m 16", steps=16, most=8),
+        Draw("ddim 16", "first_order", steps=16, most=8),
+        Draw("ddim 32", "first_order", steps=32, most=8),
+        Draw("ancestral 16", "first_order", 1.0, 16, "uniform", most=8),
+        Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=8),
+        Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=8),
+    ),
+    "500_steps": (
+        Draw("2m 32", steps=32, most=8),
+        Draw("ancestral 500", "first_order", 1.0, 500, "uniform", most=4),
+    ),
+    "500_steps_log_snr": (Draw("ancestral 500 log-SNR", "first_order", 1.0, 500, "log_snr", most=4),),
+}
+"""Of the claims on solvers, in parts that can be measured side by side; those of 500 steps take more than an hour each,
+on half of the images. The two whose seconds are compared stand in one part, so that one process times them."""
 
 
 STUDIES = ("solvers", "sizes", "levels")
@@ -183,6 +189,7 @@ class Cell:
             networks.
         draws: How a model is sampled.
         sets: Test sets, all of the problem's if empty.
+        part: Of what ``kind`` measures, where that is more than one cell.
     """
 
     problem: str
@@ -193,12 +200,13 @@ class Cell:
     kind: Literal["model", "tuned", "trial", "classical", "solvers", "sizes", "levels", "timing"] = "model"
     draws: tuple[Draw, ...] = field(default=(OWN,))
     sets: tuple[str, ...] = ()
+    part: str = ""
 
     @property
     def name(self) -> str:
         """On the command line and as a folder."""
-        extra = f"/{self.kind}" if self.kind in (*STUDIES, "timing") else ""
-        return f"{self.problem}/{self.method}/{self.seed}{extra}"
+        extra = (self.kind, self.part) if self.kind in (*STUDIES, "timing") else ()
+        return "/".join([self.run, *filter(None, extra)])
 
     @property
     def trains(self) -> bool:
@@ -376,6 +384,11 @@ def _second_tier() -> Iterator[Cell]:
     yield from (Cell("real_phase", name, kind="classical") for name in ("best_tie", "flat"))
 
 
+def _solvers(problem: str, tier: int, test_set: str) -> Iterator[Cell]:
+    for part, draws in SOLVERS.items():
+        yield Cell(problem, "cvdm", tier=tier, kind="solvers", draws=draws, sets=(test_set,), part=part)
+
+
 CELLS: Sequence[Cell] = (
     *(Cell("qpi", name, kind="classical") for name in ("us_tie", "tie_uniform")),
     *_qpi(0),
@@ -385,9 +398,9 @@ CELLS: Sequence[Cell] = (
     *_microscopy(0),
     *_qpi(1),
     *_microscopy(1),
-    Cell("qpi", "cvdm", kind="solvers", draws=SOLVERS, sets=("noise-free",)),
+    *_solvers("qpi", 1, "noise-free"),
     *(dataclasses.replace(cell, tier=2) for cell in _second_tier()),
-    Cell("microscopy", "cvdm", kind="solvers", tier=2, draws=SOLVERS),
+    *_solvers("microscopy", 2, "fields"),
     *(cell for problem in _ATTEMPTS for cell in _attempts(problem)),
     *(Cell(problem, DEFAULT, tier=3, kind="levels") for problem in _ATTEMPTS),
 )

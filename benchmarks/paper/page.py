@@ -24,7 +24,7 @@ from paper.claims import (
     in_brackets,
     verdict,
 )
-from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, POWERS, PROBLEMS, TRIAL_SHARE, Cell, trials
+from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, POWERS, PROBLEMS, SOLVERS, TRIAL_SHARE, Cell, trials
 from paper.pictures import PICTURES
 from paper.stored import (
     Figures,
@@ -361,19 +361,18 @@ def _solvers(figures: Figures) -> str:
         "s per draw",
     )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for cell in CELLS:
-        if cell.kind != "solvers":
-            continue
-        test_set = (cell.sets or tuple(PROBLEMS[cell.problem].sets))[0]
+    draws = [draw for part in SOLVERS.values() for draw in part]
+    for cell in {cell.problem: cell for cell in CELLS if cell.kind == "solvers"}.values():
+        (test_set,) = cell.sets
         values = {
             (draw.name, metric): _in_group(
                 figures.images(cell.problem, label(cell, draw), cell.seed, test_set, metric), ""
             )
-            for draw in cell.draws
+            for draw in draws
             for metric in metrics
         }
-        common = {metric: _on_all([values[draw.name, metric] for draw in cell.draws]) for metric in metrics}
-        for draw in cell.draws:
+        common = {metric: _on_all([values[draw.name, metric] for draw in draws]) for metric in metrics}
+        for draw in draws:
             shown = f" | {_NONE}" + " |" * len(metrics[1:])
             if values[draw.name, "MAE"]:
                 columns = [[values[draw.name, metric][n] for n in common[metric]] for metric in metrics]
