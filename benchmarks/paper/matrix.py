@@ -11,6 +11,7 @@ from typing import Literal
 
 __all__ = [
     "CELLS",
+    "CHANNEL",
     "DEFAULT",
     "EFFORTS",
     "HALF_PRECISION",
@@ -232,6 +233,8 @@ COSINE = "model.schedule=cosine"
 LINEAR = "model.schedule=linear_qpi"
 UNSCALED = "model.scale=1.0"
 """Diffuse targets as they are, within -1 and 1, as the paper does. Phases then have half of unit size, too."""
+CHANNEL = "model.norm=channel"
+"""Of all cells but those that say another: the recipes' own when the first of them were trained."""
 INSTANCE = "model.norm=instance"
 """Statistics over each image, as in the paper: the network forgets how strong an image is, and looks at all of it."""
 POPULATION = "model.norm=population"
@@ -366,7 +369,7 @@ def _second_tier() -> Iterator[Cell]:
     yield Cell("qpi", "cvdm_two_networks_no_smoothness", settings=("model.schedule=paper", "model.smoothness_weight=0"))
     yield Cell("qpi", "cvdm_exact_weight", settings=("model.objective=elbo",))
     yield Cell("qpi", "cvdm_zero_mean", settings=("model.mean_network=true",))
-    yield from (Cell(problem, "cvdm_population", settings=(POPULATION,)) for problem in ("qpi", "microscopy"))
+    yield from (Cell(problem, "cvdm_population", settings=(POPULATION,)) for problem in ("qpi", "microscopy", "w2s"))
     yield Cell("qpi", "cvdm_instance", settings=(INSTANCE,))
     yield Cell("microscopy", "cvdm_not_residual", settings=("model.residual=false",))
     yield Cell("w2s", "cvdm")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.matrix import PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
+from paper.matrix import CHANNEL, PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
 from paper.stored import Places, chosen_settings
 from sfumato.cli.settings import recipe_of
 from sfumato.durable import replace_text
@@ -54,6 +54,7 @@ def recipe_for(cell: Cell, places: Places) -> Recipe:
     """
     problem = PROBLEMS[cell.problem]
     settings = [
+        CHANNEL,
         *problem.settings,
         *cell.settings,
         f"train.seed={cell.seed}",
