@@ -17,6 +17,7 @@ def write_random_model(path: Path, *, base: int, num_scales: int, std: float, da
     recipe = parse(f"model: {{base: {base}, rate_base: 2, num_scales: {num_scales}}}\n", source="benchmark")
     model = build_model(recipe.model, 1, 1)
     generator = torch.Generator().manual_seed(0)
-    state = {name: std * torch.randn(tensor.shape, generator=generator) for name, tensor in model.state_dict().items()}
-    save_model(path, state, ModelInfo(recipe, 1, 1, data, data, {}, {}))
+    for weights in model.parameters():
+        weights.data = std * torch.randn(weights.shape, generator=generator)
+    save_model(path, model.state_dict(), ModelInfo(recipe, 1, 1, data, data, {}, {}))
     return path

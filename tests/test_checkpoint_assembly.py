@@ -132,8 +132,8 @@ def test_the_bound_on_weights_is_a_bound_and_not_far_off() -> None:
         ({"residual": True, "mean_network": True}, (1, 1), "keep one"),
         ({"base": 10**9}, (1, 1), "base 1000000000.*choose smaller ones"),
         ({"rate_base": 10**30}, (1, 1), "cannot be made.*choose smaller ones"),
-        ({"base": 1}, (1, 1), "model.base is 1, .* give at least 2, or model.norm: instance"),
-        ({"rate_base": 1, "network": "sr3"}, (1, 1), "model.rate_base is 1"),
+        ({"base": 1, "norm": "channel"}, (1, 1), "model.base is 1, .* give at least 2, or another model.norm"),
+        ({"rate_base": 1, "network": "sr3", "norm": "channel"}, (1, 1), "model.rate_base is 1"),
         ({}, (0, 1), "0 channels and the target 1; give at least 1"),
     ],
 )

@@ -33,11 +33,11 @@ SMALL: dict[str, Any] = {"base": 4, "rate_base": 2, "num_scales": 2}
 
 
 def make(**model: Any) -> tuple[CVDM, ModelInfo]:
-    """A model with weights none of which are 0, and its info; one condition and one target channel."""
+    """A model in use, with weights none of which are 0, and its info; one condition and one target channel."""
     recipe = Recipe(name="größe", model=ModelRecipe.model_validate({**SMALL, **model}), forward={"pixel_um": 0.1})
     condition, target = Normalization((0.1,), (1 / 3,)), Normalization((-7.0,), (1e-12,))
     info = ModelInfo(recipe, 1, 1, condition, target, AUDIT, {"step": 12, "validation": 0.1 + 0.2})
-    return seeded(lambda: build_model(recipe.model, 1, 1, seed=0)), info
+    return seeded(lambda: build_model(recipe.model, 1, 1, seed=0)).eval(), info
 
 
 def loss(model: CVDM, ndim: int = 2) -> torch.Tensor:
@@ -51,7 +51,8 @@ def loss(model: CVDM, ndim: int = 2) -> torch.Tensor:
     "choice",
     [
         *({"schedule": name} for name in ("learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine")),
-        *({"network": "sr3"}, {"mean_network": True}, {"residual": True}, {"ndim": 3}, {"norm": "instance"}),
+        *({"network": "sr3"}, {"mean_network": True}, {"residual": True}, {"ndim": 3}),
+        *({"norm": name} for name in ("channel", "instance")),
         {"predicts": "noise", "objective": "elbo", "scale": 0.3, "smoothness_weight": 0.01},
     ],
     ids=str,

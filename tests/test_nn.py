@@ -133,7 +133,7 @@ def test_paper_sizes() -> None:
     [
         (UNet, {"ndim": 4}, "2 for images or 3"),
         (UNet, {"base": 0}, "base is 0"),
-        (UNet, {"norm": "batch"}, "'channel', 'population' or 'instance'"),
+        (UNet, {"norm": "batch"}, "'population', 'channel' or 'instance'"),
         (UNet, {"base": 1}, "gives 0 for every image; give at least 2"),
         (SR3UNet, {"ndim": 1}, "2 for images or 3"),
         (SR3UNet, {"base": 0}, "base is 0"),

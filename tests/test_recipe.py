@@ -17,7 +17,7 @@ MISTAKES = [
     ("a: 1\nzzz: 2", "known keys here: name, problem"),
     ("train:\n  steps: -3", "line 2: train.steps is -3; input should be greater than 0"),
     ("train: {steps: many}", "train.steps is 'many'; input should be a valid integer"),
-    ("model: {norm: batch}", "model.norm is 'batch'; input should be 'channel', 'population' or 'instance'"),
+    ("model: {norm: batch}", "model.norm is 'batch'; input should be 'population', 'channel' or 'instance'"),
     ("model: 3", "model is 3"),
     ("data: {inputs: low}", "give both folders"),
     ("data: {inputs: a, targets: b, manifest: c}", "images come from one place"),

@@ -241,9 +241,9 @@ def test_a_schedule_may_learn_faster_than_the_network(folders: tuple[str, str], 
         run = train(chosen, tmp_path / f"run{speed:g}", quiet=True)
         held = run.recipe()
         assert held is not None
-        start = build_model(held.model, 1, 1, seed=held.train.seed).state_dict()
+        start = build_model(held.model, 1, 1, seed=held.train.seed).named_parameters()
         after = load_file(next(run.checkpoints.glob("*.safetensors")))
-        moved[speed] = {name: after[f"model/{name}"] - value for name, value in start.items()}
+        moved[speed] = {name: after[f"model/{name}"] - value.detach() for name, value in start}
     for name, way in moved[1.0].items():
         factor = 10 if name.startswith("schedule.") else 1
         torch.testing.assert_close(moved[10.0][name], factor * way, rtol=1e-3, atol=1e-6)

@@ -113,7 +113,7 @@ def test_negative_counts_are_images_like_others(tmp_path: Path) -> None:
 
 SETTINGS = {
     "misspelt key": ("train: {stepps: 3}", "did you mean 'steps'"),
-    "misspelt value": ("model: {norm: chanel}", "'channel', 'population' or 'instance'"),
+    "misspelt value": ("model: {norm: chanel}", "'population', 'channel' or 'instance'"),
     "no number": ("train: {steps: many}", "train.steps is 'many'"),
     "negative": ("train: {learning_rate: -1}", "greater than 0"),
     "two sources": ("data: {store: a, manifest: b}", "images come from one place"),

@@ -86,7 +86,7 @@ def test_the_hint_of_an_array_is_the_integral_of_beta_and_one_sample_will_do(mod
         restore(pixels, model, num_samples=1)
 
 
-@pytest.mark.parametrize("norm", ["channel", "instance"])
+@pytest.mark.parametrize("norm", ["population", "channel", "instance"])
 def test_the_command_writes_the_map_in_place_of_the_standard_deviation(tmp_path: Path, image: Path, norm: str) -> None:
     """In chunks too, and with statistics of the image: seams would show as differences from the whole."""
     made = train(recipe(make_pairs(tmp_path), train_steps=6, model_norm=norm), tmp_path / "run", quiet=True).model_file

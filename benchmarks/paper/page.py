@@ -68,6 +68,7 @@ def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
     made |= {f"claim {claim.number}": _claim(claim, findings) for claim, findings in found.items()}
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
     made |= {f"pictures {name}": _pictures(name, drawn) for name in dict.fromkeys(p.problem for p in PICTURES)}
+    made["ablations"] = _ablations(figures)
     made["tuning"] = _tuning(figures)
     made["attempts"] = _attempts(figures)
     made["levels"] = _levels(figures)
@@ -228,6 +229,27 @@ def _gain(figures: Figures) -> str:
             change = _change(now, before)
         lines.append(f"| {cause} | `{method}` | {now.mean():.4g} | {change} |")
         before = now
+    return "\n".join(lines)
+
+
+def _ablations(figures: Figures) -> str:
+    """CVDM against itself with one choice made otherwise, trained to the end, on the seeds that both have."""
+    metrics = ("MAE", "MS-SSIM")
+    heads = ("problem, set", "method", *(head for metric in metrics for head in (metric, "change", "p")), "n")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for problem, about in PROBLEMS.items():
+        for test_set, method in itertools.product(about.sets, _methods(problem)):
+            if not method.startswith("cvdm_"):
+                continue
+            columns, number = [], 0
+            for metric in metrics:
+                seeds = _common_seeds(problem, (method, "cvdm"), test_set, metric, figures)
+                now, before = values_on_common(
+                    *(figures.mean_over_seeds(problem, each, test_set, metric, only=seeds) for each in (method, "cvdm"))
+                )
+                number = max(number, len(now))
+                columns.append(f"{now.mean():.4g} | {_change(now, before)}" if len(now) else f"{_NONE} | | ")
+            lines.append(f"| {problem}, {test_set} | `{method}` | {' | '.join(columns)} | {number or ''} |")
     return "\n".join(lines)
 
 

@@ -112,7 +112,7 @@ def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) 
         if is_unet and model.norm == "channel" and getattr(model, name) < 2:
             raise RecipeError(
                 f"model.{name} is {getattr(model, name)}, but normalising over one channel gives 0 for every image; "
-                "give at least 2, or model.norm: instance"
+                "give at least 2, or another model.norm"
             )
     if model.residual == "last" and condition_channels < target_channels:
         raise RecipeError(

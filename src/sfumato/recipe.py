@@ -82,8 +82,8 @@ class ModelRecipe(_Section):
     """Filters of the rate network at full resolution; the reference code has 32."""
     num_scales: Positive = 5
     """Resolutions of the networks."""
-    norm: Literal["channel", "population", "instance"] = "channel"
-    """Over what the U-Net normalises: the channels of each pixel, the training set or, the paper's, each image."""
+    norm: Literal["population", "channel", "instance"] = "population"
+    """Over what the U-Net normalises: the training set, the channels of each pixel or, the paper's, each image."""
     schedule: Literal["learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine"] = "learned"
     """How the variance schedule is made; the last three are fixed, as in CDDPM (diffusion with a fixed schedule)."""
     beta_ends: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None

@@ -22,7 +22,7 @@ __all__ = [
     "zero_output",
 ]
 
-Normalization = Literal["channel", "population", "instance"]
+Normalization = Literal["population", "channel", "instance"]
 
 
 def check_sizes(ndim: int, **sizes: int) -> None:
@@ -113,7 +113,7 @@ def normalization(kind: Normalization, channels: int) -> nn.Module:
         return PopulationNorm(channels)
     if kind == "instance":
         return GroupNorm(channels, num_groups=channels)
-    raise ValueError(f"norm is {kind!r}; choose 'channel', 'population' or 'instance'")
+    raise ValueError(f"norm is {kind!r}; choose 'population', 'channel' or 'instance'")
 
 
 def pad_to_stride(images: Tensor, stride: int) -> Tensor:

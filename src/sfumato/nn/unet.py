@@ -35,7 +35,8 @@ class UNet(nn.Module):
         num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
         ndim: 2 for images, 3 for volumes.
         norm: ``channel`` (statistics over the channels of each pixel), ``population`` (over the training set, see
-            :mod:`~sfumato.nn.population_norm`) or ``instance`` (the paper's, over the image).
+            :mod:`~sfumato.nn.population_norm`: the most accurate, in a training that settles it, as ours does) or
+            ``instance`` (the paper's, over the image).
 
     Attributes:
         stride: The output moves with the input by multiples of it.
