@@ -127,7 +127,7 @@ class TrainRecipe(_Section):
     batch_size: Positive = 8
     """Patches per step, over all ranks and accumulation rounds."""
     accumulate: Positive = 1
-    """Rounds into which each rank's part of a batch is cut to save memory."""
+    """Rounds into which each rank's part of a batch is cut to save memory; `population` learns from each by itself."""
     optimizer: Literal["adamw", "adam"] = "adamw"
     """Kind of optimizer."""
     learning_rate: float = Field(default=3e-4, gt=0)
