@@ -258,7 +258,9 @@ _EFFORT = {
     "tie_uniform": "damping",
     "wiener": "noise over signal",
     "richardson_lucy": "iterations:",
+    "gaussian": "sigma in pixels:",
 }
+assert {*_EFFORT} == {*EFFORTS}
 
 
 def _tuning(figures: Figures) -> str:
