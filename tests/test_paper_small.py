@@ -426,6 +426,25 @@ def test_attempts_are_compared_on_images_in_common() -> None:
     assert next(line for line in lines if "| `attempt_global`" in line).endswith("| +10.0% | 0.0078 | 8 |")
 
 
+def test_a_choice_is_shown_beside_cvdm_on_what_both_have() -> None:
+    """Not one seed beside the mean of two, nor images that only one was measured on."""
+    rows = [
+        Row("qpi", method, seed, "noise-free", f"image {n}", "MAE", value * (1 + n / 8))
+        for method, seed, number, value in (("cvdm", 0, 8, 1.0), ("cvdm", 1, 8, 9.0), ("cvdm_population", 0, 6, 0.9))
+        for n in range(number)
+    ]
+    lines = page.blocks(Figures(rows), stored.RESULTS, ROOT)["ablations"].splitlines()
+    shown = next(line for line in lines if line.startswith("| qpi, noise-free | `cvdm_population`"))
+    assert shown == "| qpi, noise-free | `cvdm_population` | 1.181 | -10.0% | 0.031 | not measured yet | |  | 6 |"
+    assert len({line.count("|") for line in lines}) == 1
+
+
+def test_the_efforts_of_every_classical_method_have_a_name() -> None:
+    rows = [Row("qpi", method, 0, "noise-free", "image", "effort", 1.0) for method in matrix.EFFORTS]
+    shown = page.blocks(Figures(rows), stored.RESULTS, ROOT)["tuning"]
+    assert all(f"| qpi, noise-free | `{method}` |" in shown for method in matrix.EFFORTS)
+
+
 def test_draws_are_shown_on_the_images_that_all_have() -> None:
     """Not the mean of eight images beside that of the first four."""
     rows = [

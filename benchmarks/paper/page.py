@@ -238,19 +238,23 @@ def _ablations(figures: Figures) -> str:
     heads = ("problem, set", "method", *(head for metric in metrics for head in (metric, "change", "p")), "n")
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for problem, about in PROBLEMS.items():
-        for test_set, method in itertools.product(about.sets, _methods(problem)):
-            if not method.startswith("cvdm_"):
-                continue
-            columns, number = [], 0
-            for metric in metrics:
-                seeds = _common_seeds(problem, (method, "cvdm"), test_set, metric, figures)
-                now, before = values_on_common(
-                    *(figures.mean_over_seeds(problem, each, test_set, metric, only=seeds) for each in (method, "cvdm"))
-                )
-                number = max(number, len(now))
-                columns.append(f"{now.mean():.4g} | {_change(now, before)}" if len(now) else f"{_NONE} | | ")
-            lines.append(f"| {problem}, {test_set} | `{method}` | {' | '.join(columns)} | {number or ''} |")
+        others = [method for method in _methods(problem) if method.startswith("cvdm_")]
+        for test_set, method in itertools.product(about.sets, others):
+            pairs = [_beside_cvdm(problem, method, test_set, metric, figures) for metric in metrics]
+            columns = [
+                f"{now.mean():.4g} | {_change(now, before)}" if len(now) else f"{_NONE} | | " for now, before in pairs
+            ]
+            lines.append(f"| {problem}, {test_set} | `{method}` | {' | '.join(columns)} | {len(pairs[0][0]) or ''} |")
     return "\n".join(lines)
+
+
+def _beside_cvdm(
+    problem: str, method: str, test_set: str, metric: str, figures: Figures
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """A method's values and those of CVDM, on the images and seeds that both have."""
+    both = (method, "cvdm")
+    seeds = _common_seeds(problem, both, test_set, metric, figures)
+    return values_on_common(*(figures.mean_over_seeds(problem, each, test_set, metric, only=seeds) for each in both))
 
 
 _EFFORT = {
@@ -260,7 +264,7 @@ _EFFORT = {
     "richardson_lucy": "iterations:",
     "gaussian": "sigma in pixels:",
 }
-assert {*_EFFORT} == {*EFFORTS}
+"""What the ``EFFORTS`` of each method are."""
 
 
 def _tuning(figures: Figures) -> str:

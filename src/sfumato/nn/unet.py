@@ -35,7 +35,7 @@ class UNet(nn.Module):
         num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
         ndim: 2 for images, 3 for volumes.
         norm: ``channel`` (statistics over the channels of each pixel), ``population`` (over the training set, see
-            :mod:`~sfumato.nn.population_norm`: the most accurate, in a training that settles it, as ours does) or
+            :mod:`~sfumato.nn.population_norm`: more accurate, in a training that settles it, as ours does) or
             ``instance`` (the paper's, over the image).
 
     Attributes:
