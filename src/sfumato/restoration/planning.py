@@ -127,7 +127,7 @@ def plan_restoration(
     model: str | Path,
     source: str | Path,
     output: str | Path,
-    settings: Settings = Settings(),  # noqa: B008, it is frozen
+    settings: Settings = Settings(),
     *,
     device: str = "cpu",
     journal: str | Path | None = None,
