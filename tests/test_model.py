@@ -212,12 +212,13 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_compiles_without_a_graph_break(options: dict[str, Any]) -> None:
     model, inputs = build(**options), batch(1, 1, 16, 16)
-    compiled = torch.compile(model.loss, fullgraph=True, backend="aot_eager")
+    backend = "eager" if options else "aot_eager"  # the gradient's graph once: it takes three times as long
+    compiled = torch.compile(model.loss, fullgraph=True, backend=backend)
     torch.testing.assert_close(compiled(*inputs).total, model.loss(*inputs).total, rtol=1e-5, atol=1e-6)
     condition, noisy, t, _ = inputs
     with torch.no_grad():
         log_gamma, center = model.schedule(condition).log_gamma(t), model.center(condition)
-    predict = torch.compile(model.predict, fullgraph=True, backend="aot_eager")
+    predict = torch.compile(model.predict, fullgraph=True, backend=backend)
     expected = model.predict(noisy, log_gamma, condition, center)
     for got, wanted in zip(predict(noisy, log_gamma, condition, center), expected, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
@@ -242,7 +243,7 @@ def test_compiles_to_machine_code() -> None:
 @pytest.mark.parametrize("name", ["paper", "global", "linear", "cosine"])
 def test_every_schedule_compiles(name: str) -> None:
     model, inputs = CVDM(SCHEDULES[name](), seeded(lambda: UNet(3, 1, base=4, num_scales=2))), batch(1, 1, 16, 16)
-    compiled = torch.compile(model.loss, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(model.loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*inputs).total, model.loss(*inputs).total, rtol=1e-5, atol=1e-6)
     torch.compiler.reset()
 
