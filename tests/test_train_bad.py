@@ -155,11 +155,16 @@ def test_bad_models_to_start_from(case: str, tmp_path: Path) -> None:
         )
 
 
-def test_a_model_of_other_networks_to_start_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "said"), [({"model_base": 6}, "base is 4"), ({"model_norm": "instance"}, "norm is pop")]
+)
+def test_a_model_of_other_networks_to_start_from(other: dict[str, Any], said: str, tmp_path: Path) -> None:
     folders = make_pairs(tmp_path)
     first = train(recipe(folders, train_steps=1), tmp_path / "first", quiet=True)
-    with pytest.raises(SfumatoError, match="use its own recipe's `model` section"):
-        train(recipe(folders, train_steps=1, model_base=6), tmp_path / "run", start_from=first.model_file, quiet=True)
+    with pytest.raises(SfumatoError, match="use the file's own") as caught:
+        train(recipe(folders, train_steps=1, **other), tmp_path / "run", start_from=first.model_file, quiet=True)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 def test_a_run_folder_that_cannot_be_written(tmp_path: Path) -> None:

@@ -266,7 +266,7 @@ class Trainer:
                 model.load_state_dict(loaded.model.state_dict())
             except RuntimeError as error:
                 raise RunError(
-                    f"{path} does not fit the recipe's networks: {error}; use its own recipe's `model` section"
+                    f"{path} does not fit the recipe's networks: {_unlike(loaded.info, self.recipe, self.data)}"
                 ) from error
 
     def _log(self, values: dict[str, float], seconds: float, bar: Bar) -> None:
@@ -362,6 +362,17 @@ def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> flo
         squares.append(float(diffused.double().square().mean()))
     found = math.sqrt(math.fsum(squares) / len(squares)) / _DIFFUSED_SIZE
     return float(f"{found:.3g}") if found > _LEAST_SCALE else 1.0
+
+
+def _unlike(info: ModelInfo, recipe: Recipe, data: Prepared) -> str:
+    """In what a model file is unlike the networks to be trained, and what to do; torch would list all tensors."""
+    traits = [
+        ("the number of the inputs' channels", info.condition_channels, data.train.condition_channels),
+        ("the number of the targets' channels", info.target_channels, data.train.target_channels),
+        *((f"model.{name}", value, getattr(recipe.model, name)) for name, value in info.recipe.model),
+    ]
+    said = ", ".join(f"{what} is {its} in the file and {ours} here" for what, its, ours in traits if its != ours)
+    return f"{said}; use the file's own, or another model to start from"
 
 
 def _groups(model: nn.Module, settings: TrainRecipe) -> list[dict[str, Any]]:
