@@ -14,7 +14,7 @@ from pair_folders import make_pairs
 from sfumato.baselines import DFCAN
 from sfumato.cli import app
 from sfumato.diagram import draw_network, trace
-from sfumato.figures import draw_comparison, draw_gamma, draw_schedule, otsu, zones
+from sfumato.figures import draw_comparison, draw_gamma, draw_samples, draw_schedule, otsu, zones
 from sfumato.nn import SR3UNet, UNet
 from sfumato.schedule import CosineSchedule, LearnedSchedule, Schedule
 from sfumato.train import train
@@ -61,6 +61,15 @@ def test_a_comparison_shows_every_method_with_its_error_on_one_scale() -> None:
     assert [*titles] == ["input", "poor", "good", "truth", "error, mean 0.5 rad", "error, mean 0.125 rad"]
     scales = [titles[title].images[0].get_clim() for title in titles if "error" in title]
     assert scales[0] == scales[1] == pytest.approx((0, 0.5))
+
+
+def test_images_are_grey_and_maps_of_numbers_coloured_wherever_black_lies() -> None:
+    generator = np.random.default_rng(0)
+    truth = generator.uniform(size=(24, 20)).clip(0.5) - 0.5
+    figure = draw_samples(truth, truth + generator.normal(size=(6, 24, 20)) ** 2, truth, truth)
+    colours = {axes.get_title(): axes.images[0].get_cmap().name for axes in figure.axes if axes.images}
+    assert colours["truth"] == colours["sample 1"] == colours["zone 1"] == "gray"
+    assert colours["error against truth, shared scale"] == colours["variance of 6 samples"] == "inferno"
 
 
 def test_zones_are_where_variance_is_and_do_not_overlap() -> None:

@@ -136,7 +136,7 @@ PICTURES: Sequence[Picture] = (
     ),
     Picture(
         *("natural_samples", "Figs. of App. K and M", "natural_x4", "astronaut", ("cvdm",), "samples"),
-        "Super-resolution x4: samples with their errors, their variance beside the integral of beta",
+        "Super-resolution x4, the red channel: samples with their errors, their variance beside the integral of beta",
     ),
 )
 

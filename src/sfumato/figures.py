@@ -186,7 +186,8 @@ def draw_samples(condition: Image, draws: Image, beta: Image, target: Image | No
     for number, sample in enumerate(shown):
         _show(rows[0, 2 + number], sample, f"sample {number + 1}", grey)
         is_last = number == len(shown) - 1
-        _show(rows[1, 2 + number], errors[number], f"error against {word}, shared scale", (0, top), bar=is_last)
+        said = f"error against {word}, shared scale"
+        _show(rows[1, 2 + number], errors[number], said, (0, top), bar=is_last, colours="inferno")
     for row, (box, colour) in enumerate(zip(boxes, _SHADES, strict=False), start=2):
         top_left = np.s_[box[0] : box[0] + box[2], box[1] : box[1] + box[2]]
         for column, (image, limits) in enumerate([(condition, own), (against, grey), *((s, grey) for s in shown)]):
@@ -223,7 +224,7 @@ def _show(
 ) -> None:
     """An image in grey, or, with a colour bar, as a map of numbers."""
     low, high = limits or _limits(image)
-    drawn = place.imshow(image, cmap=colours or ("inferno" if bar or low == 0 else "gray"), vmin=low, vmax=high)
+    drawn = place.imshow(image, cmap=colours or ("inferno" if bar else "gray"), vmin=low, vmax=high)
     place.set_title(title, fontsize=9)
     place.set(xticks=[], yticks=[])
     for edge in place.spines.values():
