@@ -149,11 +149,13 @@ ANCESTRAL = Draw(
     "ancestral", "first_order", 1.0, ANCESTRAL_STEPS, "uniform", sets=("noise-free",), most=ANCESTRAL_IMAGES
 )
 SOLVERS: Mapping[str, tuple[Draw, ...]] = {
-    "few_steps": (
+    "16_steps": (
         Draw("2m 16", steps=16, most=8),
         Draw("ddim 16", "first_order", steps=16, most=8),
-        Draw("ddim 32", "first_order", steps=32, most=8),
         Draw("ancestral 16", "first_order", 1.0, 16, "uniform", most=8),
+    ),
+    "32_steps": (
+        Draw("ddim 32", "first_order", steps=32, most=8),
         Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=8),
         Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=8),
     ),
