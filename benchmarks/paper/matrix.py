@@ -159,6 +159,10 @@ SOLVERS: Mapping[str, tuple[Draw, ...]] = {
         Draw("ancestral 32", "first_order", 1.0, 32, "uniform", most=8),
         Draw("algorithm 2, 32", "algorithm2", steps=32, grid="uniform", most=8),
     ),
+    "with_noise": (
+        Draw("2m 16, noise", eta=1.0, steps=16, most=8),
+        Draw("2m 32, noise", eta=1.0, steps=32, most=8),
+    ),
     "500_steps": (
         Draw("2m 32", steps=32, most=8),
         Draw("ancestral 500", "first_order", 1.0, 500, "uniform", most=4),
