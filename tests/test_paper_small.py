@@ -439,6 +439,18 @@ def test_a_choice_is_shown_beside_cvdm_on_what_both_have() -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
+def test_a_draw_is_shown_beside_the_default_solver_on_what_both_have() -> None:
+    rows = [
+        Row("qpi", f"cvdm:{draw}", 0, "noise-free", f"image {n}", metric, value * (1 + n / 8))
+        for draw, number, value in (("2m 16", 8, 1.0), ("ddim 16", 7, 0.9), ("ancestral 500", 4, 0.9))
+        for metric in ("MAE", "MS-SSIM", "CRPS", "coverage 90")
+        for n in range(number)
+    ]
+    lines = page.blocks(Figures(rows), stored.RESULTS, ROOT)["solvers beside"].splitlines()
+    assert lines[2:] == [f"| qpi | ddim 16 |{' 1.238 | -10.0% | 0.016 |' * 4} 7 |"]  # of four images no test is one
+    assert len({line.count("|") for line in lines}) == 1
+
+
 def test_the_efforts_of_every_classical_method_have_a_name() -> None:
     rows = [Row("qpi", method, 0, "noise-free", "image", "effort", 1.0) for method in matrix.EFFORTS]
     shown = page.blocks(Figures(rows), stored.RESULTS, ROOT)["tuning"]

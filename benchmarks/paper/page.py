@@ -73,6 +73,7 @@ def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
     made["attempts"] = _attempts(figures)
     made["levels"] = _levels(figures)
     made["solvers"] = _solvers(figures)
+    made["solvers beside"] = _beside_default_solver(figures)
     made["costs"] = _costs(figures)
     return made
 
@@ -407,6 +408,25 @@ def _solvers(figures: Figures) -> str:
                 shown = " | ".join([str(len(columns[0])), *(_cell(column, False) for column in columns)])
             lines.append(f"| {cell.problem} | {draw.name} | {shown} |")
     return "\n".join(lines)
+
+
+def _beside_default_solver(figures: Figures) -> str:
+    """Each draw against 16 calls of the default solver, on the images that both have; only what can be tested."""
+    metrics = ("MAE", "MS-SSIM", "CRPS", "coverage 90")
+    heads = ("problem", "draw", *(head for metric in metrics for head in (metric, "change", "p")), "n")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for cell in (cell for cell in CELLS if cell.kind == "solvers"):
+        (test_set,) = cell.sets
+        for draw in cell.draws:
+            names = [f"{cell.method}:{name}" for name in (draw.name, "2m 16")]
+            pairs = [
+                values_on_common(*(figures.images(cell.problem, name, cell.seed, test_set, metric) for name in names))
+                for metric in metrics
+            ]
+            if draw.name != "2m 16" and len(pairs[0][0]) >= FEWEST:
+                columns = [f"{now.mean():.4g} | {_change(now, before)}" for now, before in pairs]
+                lines.append(f"| {cell.problem} | {draw.name} | {' | '.join(columns)} | {len(pairs[0][0])} |")
+    return "\n".join(lines) if len(lines) > 2 else _NONE
 
 
 def _on_all(values: Iterable[Mapping[str, float]]) -> list[str]:
