@@ -236,17 +236,25 @@ def _gain(figures: Figures) -> str:
 def _ablations(figures: Figures) -> str:
     """CVDM against itself with one choice made otherwise, trained to the end, on the seeds that both have."""
     metrics = ("MAE", "MS-SSIM")
-    heads = ("problem, set", "method", *(head for metric in metrics for head in (metric, "change", "p")), "n")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = _paired_heads("problem, set", "method", metrics)
     for problem, about in PROBLEMS.items():
         others = [method for method in _methods(problem) if method.startswith("cvdm_")]
         for test_set, method in itertools.product(about.sets, others):
             pairs = [_beside_cvdm(problem, method, test_set, metric, figures) for metric in metrics]
-            columns = [
-                f"{now.mean():.4g} | {_change(now, before)}" if len(now) else f"{_NONE} | | " for now, before in pairs
-            ]
-            lines.append(f"| {problem}, {test_set} | `{method}` | {' | '.join(columns)} | {len(pairs[0][0]) or ''} |")
+            lines.append(f"| {problem}, {test_set} | `{method}` | {_paired_columns(pairs)} |")
     return "\n".join(lines)
+
+
+def _paired_heads(of: str, what: str, metrics: Sequence[str]) -> list[str]:
+    """Two lines, for rows that end with `_paired_columns`."""
+    heads = (of, what, *(head for metric in metrics for head in (metric, "change", "p")), "n")
+    return [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+
+
+def _paired_columns(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]]) -> str:
+    """Mean, change and p-value of each metric, from its values now and before, and the number of the first's images."""
+    columns = [f"{now.mean():.4g} | {_change(now, before)}" if len(now) else f"{_NONE} | | " for now, before in pairs]
+    return " | ".join([*columns, str(len(pairs[0][0]) or "")])
 
 
 def _beside_cvdm(
@@ -413,19 +421,18 @@ def _solvers(figures: Figures) -> str:
 def _beside_default_solver(figures: Figures) -> str:
     """Each draw against 16 calls of the default solver, on the images that both have; only what can be tested."""
     metrics = ("MAE", "MS-SSIM", "CRPS", "coverage 90")
-    heads = ("problem", "draw", *(head for metric in metrics for head in (metric, "change", "p")), "n")
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for cell in (cell for cell in CELLS if cell.kind == "solvers"):
+    lines = _paired_heads("problem", "draw", metrics)
+    default, *others = (draw for part in SOLVERS.values() for draw in part)  # 2m 16 is the first
+    for cell in {cell.problem: cell for cell in CELLS if cell.kind == "solvers"}.values():
         (test_set,) = cell.sets
-        for draw in cell.draws:
-            names = [f"{cell.method}:{name}" for name in (draw.name, "2m 16")]
+        for draw in others:
+            names = [label(cell, each) for each in (draw, default)]
             pairs = [
                 values_on_common(*(figures.images(cell.problem, name, cell.seed, test_set, metric) for name in names))
                 for metric in metrics
             ]
-            if draw.name != "2m 16" and len(pairs[0][0]) >= FEWEST:
-                columns = [f"{now.mean():.4g} | {_change(now, before)}" for now, before in pairs]
-                lines.append(f"| {cell.problem} | {draw.name} | {' | '.join(columns)} | {len(pairs[0][0])} |")
+            if len(pairs[0][0]) >= FEWEST:
+                lines.append(f"| {cell.problem} | {draw.name} | {_paired_columns(pairs)} |")
     return "\n".join(lines) if len(lines) > 2 else _NONE
 
 
