@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +23,7 @@ from paper import claims, matrix, page, pictures, provenance, running, stored
 from paper.claims import Finding, better, bounded, not_worse, ratio_of_means, varies_less, verdict
 from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
 from paper.measuring import _single, comparable, score_estimate, unknown_share
-from paper.sources import held_out_images, recipe_for
+from paper.sources import held_out_images, make_data, recipe_for
 from paper.stored import Figures, Places, Row
 from sfumato.model import CVDM, Prediction
 
@@ -61,6 +62,17 @@ def script(folder: Path, data: Path, *options: str) -> subprocess.CompletedProce
         text=True,
         env={**os.environ, "SFUMATO_DATA": str(data), "OMP_NUM_THREADS": "1"},
     )
+
+
+def test_processes_that_start_together_may_both_simulate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(matrix.SIMULATION, "side", 32)
+    monkeypatch.setitem(matrix.SIMULATION, "cells", {"train": 1, "validation": 1, "test": 1})
+    work = tmp_path / "work"
+    with ThreadPoolExecutor(2) as both:
+        for done in [both.submit(make_data, "microscopy", Places(work, tmp_path, tmp_path)) for _ in range(2)]:
+            done.result()
+    assert [path.name for path in work.iterdir()] == ["simulated"]
+    assert len([*work.rglob("*.mrc")]) > 0
 
 
 def test_a_cell_is_trained_measured_resumed_and_reported(

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from sfumato.recipe import Recipe
 if TYPE_CHECKING:
     from sfumato.data.frames import PairSource
 
-__all__ = ["PICTURED", "TestImage", "held_out_images", "recipe_for"]
+__all__ = ["PICTURED", "TestImage", "held_out_images", "make_data", "recipe_for"]
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "small"
 NOISE_SEED = 1000
@@ -83,12 +83,17 @@ def make_data(problem: str, places: Places) -> None:
     if problem == "microscopy" and not (places.work / "simulated").exists():
         from sfumato.problems.microscopy_simulation import simulate
 
-        part = places.work / "simulated.part"
-        if part.exists():
-            shutil.rmtree(part)
         cells: Any = SIMULATION["cells"]
         side, seed = (int(str(SIMULATION[name])) for name in ("side", "seed"))
-        simulate(part, seed=seed, cells=cells, side=side, layout="biosr").rename(places.work / "simulated")
+        places.work.mkdir(parents=True, exist_ok=True)
+        # A folder of each process's own: the first that is done gives the fields, the others' are the same.
+        with tempfile.TemporaryDirectory(dir=places.work, prefix="simulated.") as part:
+            made = simulate(Path(part) / "fields", seed=seed, cells=cells, side=side, layout="biosr")
+            try:
+                made.rename(places.work / "simulated")
+            except OSError:
+                if not (places.work / "simulated").exists():
+                    raise
     if problem == "w2s":
         _write_w2s(places)
 
