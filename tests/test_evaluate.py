@@ -20,7 +20,8 @@ from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
 from sfumato.errors import ImageError, PairingError, RecipeError
 from sfumato.evaluate import Evaluation, evaluate, pool, summarise, too_few
-from sfumato.methods import Method, Microscope, classical_method, open_model
+from sfumato.methods import Method, Microscope, classical_method, model_method, open_model
+from sfumato.model_file import load
 from sfumato.preparation import open_sources, open_test_set
 from sfumato.recipe import DataRecipe, Recipe, parse
 from sfumato.report import markdown, web_page, write_csv
@@ -107,6 +108,16 @@ def test_affine_fit_forgives_scale_and_offset(source: FilePairs) -> None:
     assert plain.values[0, 1, 0] > 10 * plain.values[0, 0, 0]
     np.testing.assert_allclose(fitted.values[:, 0], fitted.values[:, 1], rtol=1e-4)
     assert "scale and offset" in markdown(fitted, summarise(fitted))
+
+
+def test_what_is_known_up_to_its_scale_is_not_compared_as_it_is(tmp_path: Path) -> None:
+    folders = make_pairs(tmp_path, number=4)
+    made = train(recipe(folders, train_steps=2, data_normalize="image"), tmp_path / "run", quiet=True)
+    methods = [classical_method("bicubic"), model_method("ours", load(made.model_file), num_samples=2, num_steps=2)]
+    pairs = FilePairs(find_pairs(*folders))
+    with pytest.raises(ImageError, match=r"ours: trained with data.normalize: image.*--affine"):
+        evaluate(methods, pairs)
+    assert evaluate(methods, pairs, affine=True).values.shape[1] == 2
 
 
 def test_large_images_get_the_multi_scale_similarity_and_a_resolution(tmp_path: Path) -> None:

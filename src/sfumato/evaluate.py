@@ -134,6 +134,13 @@ def evaluate(
         raise RecipeError(f"methods are {', '.join(names) or 'none'}; give at least one, with names that differ")
     if source.ndim != 2:
         raise ImageError(f"the test images have {source.ndim} spatial axes; metrics are for 2: evaluate planes")
+    unscaled = [method.name for method in methods if method.relative and not affine]
+    if unscaled:
+        raise ImageError(
+            f"{', '.join(unscaled)}: trained with data.normalize: image, so that each image is scaled by its own range "
+            "and what is restored is known up to its scale; expected estimates in the units of the targets; fit scale "
+            "and offset of every estimate to the truth first (affine=True, --affine)"
+        )
     chosen = evenly_spread(len(source), most)
     number = len(chosen)
     side = min(min(source.spatial(index)) for index in chosen)

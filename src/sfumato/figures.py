@@ -185,9 +185,7 @@ def draw_samples(condition: Image, draws: Image, beta: Image, target: Image | No
     _show(rows[1, 1], beta, rf"$\int\beta\,dt$, {tied}", bar=True, colours="viridis")
     for number, sample in enumerate(shown):
         _show(rows[0, 2 + number], sample, f"sample {number + 1}", grey)
-        is_last = number == len(shown) - 1
-        said = f"error against {word}, shared scale"
-        _show(rows[1, 2 + number], errors[number], said, (0, top), bar=is_last, colours="inferno")
+        _show(rows[1, 2 + number], errors[number], f"error against {word}", (0, top), bar=True)
     for row, (box, colour) in enumerate(zip(boxes, _SHADES, strict=False), start=2):
         top_left = np.s_[box[0] : box[0] + box[2], box[1] : box[1] + box[2]]
         for column, (image, limits) in enumerate([(condition, own), (against, grey), *((s, grey) for s in shown)]):

@@ -41,7 +41,10 @@ def describe(model: LoadedModel) -> list[str]:
         f"channels: {told_channels(info)}, {settings.ndim}-D, "
         f"enlarges by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
         f"intervals: {'not calibrated' if info.calibration is None else info.calibration.label}",
-        ", ".join(f"{key}: {value}" for key, value in info.provenance.items()),
+        *(
+            f"{key}: {value:.5g}" if isinstance(value, float) else f"{key}: {value}"
+            for key, value in info.provenance.items()
+        ),
     ]
 
 
@@ -96,7 +99,8 @@ def draw_posterior(
         model: A diffusion model of images.
         measured: Shape (K, H, W), on the grid of the model's targets, in the units of the model's training inputs.
         folder: Where the figures go.
-        target: The truth, shape (C, H, W); without it structure is where the mean of the samples is bright.
+        target: The truth, shape (C, H, W), in the units of the training targets; it is drawn in those that the model
+            gives. Without it structure is where the mean of the samples is bright.
         num_samples: The paper has 20; at least 2.
         num_steps: Network calls per draw; the recipe's if not given.
         seed: The same seed gives the same draws.
@@ -113,7 +117,7 @@ def draw_posterior(
     with torch.no_grad():
         schedule = model.model.schedule(condition)
     seen = np.asarray(measured[0], np.float32)
-    truth = None if target is None else np.asarray(target[0], np.float32)
+    truth = None if target is None else as_restored(target, model)[0]
     beta = np.broadcast_to(integral_of_beta(schedule)[0, 0].cpu().numpy(), seen.shape)
     region, word = (draws.mean(0), f"mean of {num_samples} samples") if truth is None else (truth, "target")
     figures = {

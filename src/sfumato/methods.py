@@ -33,11 +33,13 @@ class Method:
         name: For tables.
         run: Takes what was measured, (K, H, W) on the target's grid, and the image's number, and gives (C, H, W).
         about: How it was run, in a few words.
+        relative: Whether what it gives is known up to its scale only, so that it cannot be compared with a truth as is.
     """
 
     name: str
     run: Callable[[Image, int], NDArray[np.float32]]
     about: str = ""
+    relative: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ def model_method(
     about = f"mean of {num_samples} samples, {num_steps or settings.steps} steps, solver {settings.solver}, seed {seed}"
     if isinstance(model.model, Regression):
         about = "regression, one pass"
-    return Method(name, run, f"{about}, model {model.sha256[:12]}")
+    relative = model.info.recipe.data.normalize == "image"
+    return Method(name, run, f"{about}, model {model.sha256[:12]}", relative)
 
 
 def classical_method(name: str, microscope: Microscope | None = None) -> Method:

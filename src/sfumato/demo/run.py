@@ -70,10 +70,10 @@ class Demo:
             f"{'':{wide}}  measured    restored              ({self.level:.0%} promised)",
             *(
                 f"{found.name:{wide}}  {found.psnr_measured:5.1f} dB -> {found.psnr_restored:5.1f} dB  "
-                f"({found.psnr_restored - found.psnr_measured:+.1f})   {found.coverage:6.0%}"
+                f"{_signed(found.psnr_restored - found.psnr_measured)}   {found.coverage:6.0%}"
                 for found in self.scores
             ),
-            f"{'mean':{wide}}  {'':22}({self.gain:+.1f})   {self.coverage:6.0%}",
+            f"{'mean':{wide}}  {'':22}{_signed(self.gain)}   {self.coverage:6.0%}",
             "",
             f"look at     {self.picture}",
             f"open        {self.folder / 'restored'}: mean, *_std, and the interval's ends *_low, *_high (OME-TIFF)",
@@ -86,6 +86,10 @@ class Demo:
             "  sfumato restore run/model.safetensors low/your_image.tif restored.tif --picture restored.png",
             "the model of the demo knows simulated specimens only: conclude nothing from what it makes of real ones",
         ]
+
+
+def _signed(gain: float) -> str:
+    return f"{f'({gain:+.1f})':>7}"
 
 
 def run_demo(out: str | Path, *, model: Path | None = None, progress: Callable[[str], None] | None = None) -> Demo:
