@@ -325,7 +325,7 @@ _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "transport_shown": (TRANSPORT,),
         "transport": FROM_TRANSPORT,
     },
-    "microscopy": {"unscaled": (UNSCALED,)},
+    "microscopy": {"unscaled": (UNSCALED,), "velocity_loss": ("model.objective=velocity",)},
 }
 """Whose worth was looked for on one problem."""
 
