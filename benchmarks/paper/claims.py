@@ -389,15 +389,10 @@ QPI, MICRO, FREE = "qpi", "microscopy", "noise-free"
 BOTH = ((QPI, FREE), (MICRO, "fields"))
 """Problems with two seeds, and the test set of each that claims are judged on."""
 ANCESTRAL_CDDPM = "cddpm_paper:ancestral"
-OURS = ("cvdm", "cvdm_population", "cvdm_instance")
-"""As all of the page has it, with what recipes normalise over by default, and with what the paper does."""
-AGAINST_FIXED = (
-    ("cvdm", "cddpm_tuned"),
-    ("cvdm", "cddpm_cosine"),
-    ("cvdm_population", "cddpm_tuned_population"),
-    ("cvdm_instance", "cddpm_tuned_instance"),
-)
-"""The fixed schedule that trials chose, the one that came second, and the former with those two normalisations."""
+OURS = ("cvdm", "cvdm_population")
+"""As all of the page has it, and with what recipes normalise over by default."""
+AGAINST_FIXED = (("cvdm", "cddpm_tuned"), ("cvdm", "cddpm_cosine"), ("cvdm_population", "cddpm_tuned_population"))
+"""Beside the fixed schedule that trials chose, the one that came second, and the former with that normalisation."""
 
 BOTH_SEEDS = "with both seeds, and by more than the two seeds of a method differ"
 
@@ -562,14 +557,14 @@ GOALS: Sequence[Claim] = (
         "steps.",
         "CDDPM is `cddpm_paper:ancestral`: noise prediction, instance normalisation, the paper's linear schedule, "
         f"ancestral sampling. Significant at 0.01 against 70% of its error, {BOTH_SEEDS}; of CVDM as this page has it, "
-        "with the normalisation that recipes have by default, and with the paper's, which CDDPM has here.",
+        "and with the normalisation that recipes have by default.",
         [better(QPI, FREE, "MAE", ours, ANCESTRAL_CDDPM, by=0.3, level=0.01, seeds=2) for ours in OURS],
     ),
     Claim(
         "B",
         "Phase: not worse than the best tuned fixed schedule, with nothing tuned.",
         "MAE within 1% for both seeds, of the schedule that the trials chose and of the one that came second; and "
-        "of the former twice more, with the normalisation that recipes have by default for both, and with the paper's.",
+        "of the former once more, with the normalisation that recipes have by default for both.",
         [not_worse(QPI, FREE, "MAE", ours, fixed, seeds=2) for ours, fixed in AGAINST_FIXED],
     ),
     Claim(
