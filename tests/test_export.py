@@ -102,8 +102,8 @@ def test_networks_agree_at_three_sizes(tmp_path: Path) -> None:
     [
         ("model: {base: 4, rate_base: 4, num_scales: 2}", SAMPLED),
         (
-            "model: {base: 4, rate_base: 4, num_scales: 2, mean_network: true}\nsample: {eta: 0.5}",
-            Sampled(3, 4, "2m", 0.5),
+            "model: {base: 4, rate_base: 4, num_scales: 2, mean_network: true}\nsample: {eta: 0.5, last_noise: 0.01}",
+            Sampled(3, 4, "2m", 0.5, 0.01),
         ),
         (
             "model: {base: 4, num_scales: 2, schedule: global, residual: true, predicts: noise}\n"

@@ -1,6 +1,7 @@
 """Samplers against exact posteriors: a sampler is right when its draws follow the distribution they should."""
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -44,6 +45,23 @@ def test_default_settings_draw_the_exact_posterior(settings: dict[str, Any]) -> 
     error = 256**-1  # standard error of the mean of 256^2 draws
     assert abs(float(standard.mean())) < 4 * error + 0.005
     assert abs(float(standard.std()) - 1) < 4 * error / 2**0.5 + (0.03 if settings.get("num_steps") else 0.01)
+
+
+@pytest.mark.parametrize("last_noise", [1e-2, 0.1])
+def test_a_draw_lacks_what_its_last_noise_hides(last_noise: float) -> None:
+    """It is the mean of what its last state leaves open: of variance v, gamma v^2 / (gamma v + 1 - gamma) is left."""
+    rate = torch.full((1, 1, 1, 1), 8.0, dtype=torch.float64)
+    condition = torch.zeros(1, 1, 1, 1, dtype=torch.float64)
+    gamma = math.exp(-last_noise)
+    for variance in (0.05, 0.5):
+        problem = Gaussian(
+            lambda condition: Schedule(rate, CLOCK, reference_rate=8.0),
+            torch.zeros(1, dtype=torch.float64),
+            torch.full((1, 1), variance, dtype=torch.float64),
+        )
+        _, found = sampler_moments(problem, condition, num_steps=1024, last_noise=last_noise)
+        left = gamma * variance**2 / (gamma * variance + 1 - gamma)
+        assert float(found) == pytest.approx(left, rel=2e-3)
 
 
 def test_few_uniform_steps_are_over_confident() -> None:
@@ -309,6 +327,7 @@ def test_grids() -> None:
     grid = torch.tensor(log_snr_grid(32, 6.0), dtype=torch.float64)
     assert grid[0] == 1
     assert float(6 * grid[-1]) == pytest.approx(1e-6, rel=1e-6)
+    assert 6 * log_snr_grid(32, 6.0, 0.01)[-1] == pytest.approx(0.01, rel=1e-9)
     log_snr = -torch.expm1(6 * grid).log()
     torch.testing.assert_close(log_snr.diff(), log_snr.diff()[:1].expand(31), rtol=1e-6, atol=0)
     t = torch.tensor([1.0, 0.75, 0.5, 0.25], dtype=torch.float64)
@@ -332,6 +351,8 @@ def test_grid_of_a_large_rate_is_finite_and_uniform() -> None:
     for rate in (1e-7, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="finite rate above 1e-06"):
             log_snr_grid(8, rate)
+    with pytest.raises(ValueError, match="last noise above 0"):
+        log_snr_grid(8, 6.0, 0.0)
 
 
 def test_every_pixel_reaches_its_own_end_with_the_papers_schedule() -> None:

@@ -132,6 +132,7 @@ class Draw:
     Attributes:
         name: Goes behind the method's name, after a colon; the draw by the recipe's own settings has none.
         steps: Network calls; 0 for the recipe's.
+        last_noise: At the last of them, on the grid of log-SNR.
         most: Only so many images of each set.
     """
 
@@ -142,6 +143,7 @@ class Draw:
     grid: Literal["log_snr", "uniform"] = "log_snr"
     sets: tuple[str, ...] = ()
     most: int = 99
+    last_noise: float = 1e-6
 
 
 OWN = Draw()
@@ -162,6 +164,10 @@ SOLVERS: Mapping[str, tuple[Draw, ...]] = {
     "with_noise": (
         Draw("2m 16, noise", eta=1.0, steps=16, most=8),
         Draw("2m 32, noise", eta=1.0, steps=32, most=8),
+    ),
+    "last_noise": tuple(
+        Draw(f"2m 16, last noise {last_noise:.0e}", steps=16, most=8, last_noise=last_noise)
+        for last_noise in (1e-3, 1e-2, 3e-2)
     ),
     "500_steps": (
         Draw("2m 32", steps=32, most=8),

@@ -297,6 +297,7 @@ def _parts(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_sa
                 num_steps=draw.steps or recipe.sample.steps,
                 solver=draw.solver if draw.name else recipe.sample.solver,
                 eta=draw.eta if draw.name else recipe.sample.eta,
+                last_noise=draw.last_noise if draw.name else recipe.sample.last_noise,
                 grid=draw.grid,
                 seed=NoiseField(0, image=place, sample=first),
             )[:, 0]

@@ -165,6 +165,8 @@ class SampleRecipe(_Section):
     """How a step is made."""
     eta: float = Field(default=0.0, ge=0, le=1)
     """Noise added on the way."""
+    last_noise: float = Field(default=1e-6, gt=0, lt=1)
+    """Variance of the noise at the last network call, in units of what is diffused."""
     samples: Positive = 8
     """Draws per image in validation panels."""
 

@@ -35,13 +35,24 @@ from sfumato.noise import NoiseField
 from sfumato.schedule import Schedule
 from sfumato.warp import Warp, inverse_softplus
 
-__all__ = ["Denoiser", "Grid", "Level", "Noise", "Solver", "log_snr_grid", "sample", "step_mean", "uniform_grid"]
+__all__ = [
+    "LAST_NOISE",
+    "Denoiser",
+    "Grid",
+    "Level",
+    "Noise",
+    "Solver",
+    "log_snr_grid",
+    "sample",
+    "step_mean",
+    "uniform_grid",
+]
 
 Solver = Literal["2m", "first_order", "algorithm2"]
 Grid = Literal["log_snr", "uniform"]
 
-_LAST_NOISE = 1e-6
-"""-log gamma of the last network call at the reference rate: a noise of 0.1% of the data's scale."""
+LAST_NOISE = 1e-6
+"""-log gamma of the last network call at the reference rate: 0.1% of the data's scale, for exact denoisers."""
 
 
 class Noise(Protocol):
@@ -85,6 +96,7 @@ def sample(
     clamp: tuple[float, float] | None = None,
     initial: Tensor | None = None,
     grid: Grid = "log_snr",
+    last_noise: float = LAST_NOISE,
     progress: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Draw from the posterior of the target given the condition.
@@ -105,6 +117,8 @@ def sample(
             with a margin, or None.
         initial: State at t = 1 in place of noise, shape (N, B, C, *spatial).
         grid: ``log_snr``, uniform in the log-SNR of a pixel at the reference rate, or ``uniform`` in t, the paper's.
+        last_noise: Of the ``log_snr`` grid: -log gamma of the last network call at the reference rate, which is the
+            variance of its noise. A network that was never trained on so little noise leaves it in the draws.
         progress: Called after every network call with ``num_samples``; what it raises ends the sampling.
 
     Returns:
@@ -125,7 +139,7 @@ def sample(
     _check_images(condition, initial, shape)
     with _evaluating(model):
         schedule, center = model.schedule(condition), model.center(condition)
-        end, fractions = _path(schedule, condition, num_steps, grid)
+        end, fractions = _path(schedule, condition, num_steps, grid, last_noise)
         noise = seed if callable(seed) else NoiseField(int(seed))
 
         def draw(step: int) -> Tensor:
@@ -193,7 +207,9 @@ class _Past(NamedTuple):
     h: Tensor
 
 
-def _path(schedule: Schedule, condition: Tensor, num_steps: int, grid: Grid) -> tuple[Tensor, list[float]]:
+def _path(
+    schedule: Schedule, condition: Tensor, num_steps: int, grid: Grid, last_noise: float
+) -> tuple[Tensor, list[float]]:
     """Log gamma at t = 1 and the fractions of it at which the network is asked."""
     end = schedule.log_gamma(condition.new_ones(()))
     if not bool((end < 0).all()):
@@ -202,7 +218,7 @@ def _path(schedule: Schedule, condition: Tensor, num_steps: int, grid: Grid) -> 
             "PaperSchedule can be): train it further or use LearnedSchedule"
         )
     if grid == "log_snr":
-        return end, log_snr_grid(num_steps, schedule.reference_rate)
+        return end, log_snr_grid(num_steps, schedule.reference_rate, last_noise)
     return end, uniform_grid(num_steps, schedule.warp, condition)
 
 
@@ -213,17 +229,18 @@ def step_mean(state: Tensor, clean: Tensor, now: Level, after: Level, h: Tensor,
     return keep * state + pull * clean
 
 
-def log_snr_grid(num_steps: int, reference_rate: float) -> list[float]:
+def log_snr_grid(num_steps: int, reference_rate: float, last_noise: float = LAST_NOISE) -> list[float]:
     r"""Values of :math:`\rho`, from 1 downwards, whose log-SNR at the reference rate is uniform.
 
-    With rate L: :math:`l_i` uniform from :math:`L\rho = L` to :math:`L\rho = 10^{-6}` and
+    With rate L: :math:`l_i` uniform from :math:`L\rho = L` to :math:`L\rho` = ``last_noise`` and
     :math:`\rho_i = log1p(e^{-2 l_i}) / L`. The grid depends on a constant of the model, never on the image or the tile.
     """
-    if not _LAST_NOISE < reference_rate < math.inf:
+    if not 0 < last_noise < reference_rate < math.inf:
         raise ValueError(
-            f"reference_rate is {reference_rate}; give a finite rate above {_LAST_NOISE:g}, the grid's end"
+            f"reference_rate is {reference_rate} and last_noise is {last_noise:g}; give a last noise above 0, and a "
+            f"finite rate above {last_noise:g}, the grid's end"
         )
-    first, last = inverse_softplus(reference_rate), inverse_softplus(_LAST_NOISE)  # -2 l: minus the log-SNR
+    first, last = inverse_softplus(reference_rate), inverse_softplus(last_noise)  # -2 l: minus the log-SNR
     gaps = max(num_steps - 1, 1)
     levels = [first + (last - first) * step / gaps for step in range(num_steps)]
     return [1.0, *(_softplus(level) / reference_rate for level in levels[1:])]

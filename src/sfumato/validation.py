@@ -78,6 +78,7 @@ class Validation:
                         num_steps=settings.steps,
                         solver=settings.solver,
                         eta=settings.eta,
+                        last_noise=settings.last_noise,
                         seed=NoiseField(_SEED, image=image),
                     ).cpu()
                     for image, crop in enumerate(self.condition[:_NUM_SHOWN].split(1))

@@ -31,12 +31,14 @@ class Sampled:
         num_steps: Network calls per draw.
         solver: Name of the solver.
         eta: Noise of the sampler.
+        last_noise: At the last network call.
     """
 
     num_samples: int
     num_steps: int
     solver: str
     eta: float
+    last_noise: float = 1e-6
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,6 @@ def _description(model: LoadedModel) -> dict[str, object]:
         "solver": info.recipe.sample.solver,
         "eta": info.recipe.sample.eta,
         # gamma of a step is exp(-rate * fraction); without rate.onnx the rate is the same everywhere
-        "fractions": log_snr_grid(steps, schedule.reference_rate),
+        "fractions": log_snr_grid(steps, schedule.reference_rate, info.recipe.sample.last_noise),
         "rate": None if schedule.rate.numel() > 1 else float(-schedule.log_gamma(torch.ones(())).item()),
     }

@@ -109,7 +109,8 @@ class _Start(nn.Module):
         """What changes from step to step, each of shape (num_steps): after the last step the level stays."""
         condition = torch.zeros(1, self.info.condition_channels, *[1] * self.info.recipe.model.ndim)
         with torch.no_grad():
-            fractions = log_snr_grid(self.sampled.num_steps, self.model.schedule(condition).reference_rate)
+            rate = self.model.schedule(condition).reference_rate
+        fractions = log_snr_grid(self.sampled.num_steps, rate, self.sampled.last_noise)
         numbers = torch.arange(len(fractions))
         return {
             "now": torch.tensor(fractions),

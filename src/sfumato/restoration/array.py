@@ -174,7 +174,7 @@ def draw_whole(
     Args:
         condition: From :func:`normalised`.
         model: From :func:`sfumato.load`.
-        sampled: How to draw; solver and eta are those of the model.
+        sampled: How to draw; solver, eta and last noise are those of the model.
         seed: The same seed gives the same draws.
         image: Number of this image among those that are drawn with one seed.
         tile: Side of a tile; chosen by the image's size if not given.
@@ -229,6 +229,7 @@ def draw_blocks(
             num_steps=num_steps or settings.steps,
             solver=settings.solver,
             eta=settings.eta,
+            last_noise=settings.last_noise,
             seed=replace(noise, sample=noise.sample + first),
             progress=on_call,
         )[:, 0].cpu()

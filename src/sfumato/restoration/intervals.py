@@ -21,7 +21,7 @@ def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, n
     """How a model draws; what is None is as in its calibration, or the recipe's if it has none."""
     info = model.info if isinstance(model, LoadedModel) else model
     settings, known = info.recipe.sample, info.calibration
-    usual = Sampled(_SAMPLES, settings.steps, settings.solver, settings.eta)
+    usual = Sampled(_SAMPLES, settings.steps, settings.solver, settings.eta, settings.last_noise)
     if known is not None:
         usual = replace(usual, num_samples=known.sampled.num_samples, num_steps=known.sampled.num_steps)
     if num_samples is not None:
