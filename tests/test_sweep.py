@@ -12,6 +12,7 @@ from sfumato import recipe as recipes
 from sfumato.cli import app
 from sfumato.errors import RecipeError
 from sfumato.evaluate import Evaluation, evaluate
+from sfumato.preparation import open_sources
 from sfumato.recipe import ModelRecipe
 from sfumato.sweep import Trial, candidates, choose_metric, sweep, table
 from test_train import recipe
@@ -63,6 +64,18 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
     best = recipes.load(tmp_path / "sweep" / "best.yaml")
     assert best.train.steps == 50
     assert best.model in models
+
+
+def test_models_that_scale_each_image_by_itself_are_scored_at_their_best_scale(tmp_path: Path) -> None:
+    """An affine fit is never worse than the truth's own mean, whose error a grey image has."""
+    folders = make_pairs(tmp_path)
+    whole = recipe(folders, model_schedule="cosine", train_steps=3, data_normalize="image")
+    models = candidates(whole.model, gamma_ends=[0.01])
+    (trial,) = sweep(whole, models, tmp_path / "sweep", metric=choose_metric("nrmse"), num_samples=2, quiet=True)
+    source = open_sources(whole, splits=["validation"])["validation"]
+    truths = [source.read(index, [0, 0], source.spatial(index))[1] for index in range(len(source))]
+    grey = np.array([truth.std() / np.ptp(truth) for truth in truths])
+    assert bool((trial.values <= grey * (1 + 1e-6)).all())
 
 
 def test_the_command_prints_a_table_and_writes_a_recipe(tmp_path: Path) -> None:

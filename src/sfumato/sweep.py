@@ -141,7 +141,9 @@ def _score(
 ) -> list[float]:
     """The metric of one candidate on each validation image, from its file if it was scored before."""
     run = train(recipe, folder, device=device, quiet=quiet)
-    asked = {"metric": metric.name, "samples": num_samples, "most": most, "steps": recipe.train.steps}
+    # Where each image is scaled by itself, estimates are known up to their scale.
+    affine = recipe.data.normalize == "image"
+    asked = {"metric": metric.name, "samples": num_samples, "most": most, "steps": recipe.train.steps, "affine": affine}
     kept = folder / f"validation_{metric.name.split()[0].lower()}.json"
     if kept.exists():
         held = json.loads(kept.read_text(encoding="utf-8"))
@@ -151,7 +153,8 @@ def _score(
     if source is None:
         raise RecipeError("the recipe keeps no validation images to choose by; raise data.validation_fraction")
     model = load(run.model_file, device=device)
-    found = evaluate([model_method("trial", model, num_samples=num_samples)], source, most=most, num_examples=0)
+    trial = model_method("trial", model, num_samples=num_samples)
+    found = evaluate([trial], source, affine=affine, most=most, num_examples=0)
     if metric not in found.metrics:
         raise RecipeError(f"the validation images are too small for {metric.name}; choose another metric")
     values: list[float] = found.values[found.metrics.index(metric), 0].tolist()
