@@ -33,6 +33,7 @@ from sfumato.model_file import LoadedModel, load
 from sfumato.physics.structures import STRUCTURES
 from sfumato.preparation import open_held_out
 from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, image_field
+from sfumato.restoration.intervals import sampled_by
 
 LEVEL, DELTA, SPLITS = 0.9, 0.1, 500
 SIDE, SAMPLES, STEPS = 24, 16, 8
@@ -178,8 +179,7 @@ def pool_of(path: Path, model: LoadedModel, source: PairSource, sampled: Sampled
 
 def microscopy(figures: Figures, path: Path, pool: Path) -> list[HeldOutImage]:
     model = load(path)
-    sample = model.info.recipe.sample
-    sampled = Sampled(SAMPLES, STEPS, sample.solver, sample.eta)
+    sampled = sampled_by(model, SAMPLES, STEPS)
     images = pool_of(pool, model, Specimens(), sampled, 2 * SIDE)  # type: ignore[arg-type]
     figures.add("coverage of the samples' own 90% interval", float(np.mean([image.covered for image in images])))
     scores = Scores([[np.abs(image.error) / (image.std + FLOOR)] for image in images])
@@ -203,7 +203,7 @@ def w2s(figures: Figures, path: Path, pool: Path) -> list[HeldOutImage]:
     folder = Path(os.environ["SFUMATO_DATA"]).resolve() / "fluor_denoise_w2s" / "test"
     where = {"inputs": str(folder / "noisy"), "targets": str(folder / "clean"), "manifest": None}
     recipe = model.info.recipe.model_copy(update={"data": model.info.recipe.data.model_copy(update=where)})
-    sampled = Sampled(SAMPLES, STEPS, recipe.sample.solver, recipe.sample.eta)
+    sampled = sampled_by(model, SAMPLES, STEPS)
     images = pool_of(pool, model, open_held_out(recipe, "test"), sampled, 128)
     checked = cross_validate(images, sampled=sampled, method="recalibrated", level=LEVEL, unit=FIELD)
     figures.add("fields", len(checked.units))
@@ -216,8 +216,7 @@ def w2s(figures: Figures, path: Path, pool: Path) -> list[HeldOutImage]:
 
 def draw(problem: str, images: list[HeldOutImage], path: Path) -> None:
     """The pages of docs/figures."""
-    sample = load(path).info.recipe.sample
-    sampled = Sampled(SAMPLES, STEPS, sample.solver, sample.eta)
+    sampled = sampled_by(load(path), SAMPLES, STEPS)
     unit, method = (FIELD, "recalibrated") if problem == "w2s" else (None, "risk_control")
     found = calibrate(images, sampled=sampled, method=method, level=LEVEL, unit=unit)  # type: ignore[arg-type]
     checked = cross_validate(images, sampled=sampled, method=method, level=LEVEL, unit=unit)  # type: ignore[arg-type]

@@ -32,9 +32,10 @@ from sfumato.data.normalize import Normalization
 from sfumato.errors import ImageError, ModelFileError, RunError
 from sfumato.model_file import ModelInfo, load, save_model
 from sfumato.nn import UNet
+from sfumato.noise import NoiseField
 from sfumato.recipe import parse
 from sfumato.restoration import run
-from sfumato.restoration.array import draw_blocks, restore
+from sfumato.restoration.array import draw_blocks, normalised, restore
 from sfumato.restoration.engine import Dask
 from sfumato.restoration.folder import restore_folder
 from sfumato.restoration.journal import Journal
@@ -42,6 +43,7 @@ from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, run_restoration, verify
 from sfumato.restoration.statistics import Statistics
+from sfumato.sampling import sample
 
 SMALL = Settings(num_samples=2, num_steps=3, chunk=32, halo=32, batch=2, threads=1)
 """Chunks of 32 pixels, seen with a halo that one call of the network below does not look beyond."""
@@ -568,6 +570,20 @@ def test_a_format_that_cannot_hold_the_image_is_refused_before_sampling(
     write_image(tmp_path / "in.tif", noise(*shape), axes=axes)
     with pytest.raises(ImageError, match=f"{words}.*write .tif"):
         plan_restoration(model, tmp_path / "in.tif", tmp_path / name, SMALL)
+
+
+@pytest.mark.parametrize("said", [{"eta": 0.5}, {"solver": "first_order"}, {"last_noise": 0.01}], ids=str)
+def test_a_model_is_sampled_as_its_recipe_says(model: Path, said: dict[str, Any]) -> None:
+    loaded = load(model)
+    recipe = loaded.info.recipe
+    recipe = recipe.model_copy(update={"sample": recipe.sample.model_copy(update=said)})
+    changed = dataclasses.replace(loaded, info=dataclasses.replace(loaded.info, recipe=recipe))
+    condition, _ = normalised(noise(24, 16), loaded)
+    drawn: dict[str, Any] = {"num_samples": 2, "batch": 2, "num_steps": 3, "noise": NoiseField(1)}
+    expected = sample(loaded.model, condition, num_samples=2, num_steps=3, seed=1, **said)[:, 0]
+    (found,), (plain,) = (draw_blocks(condition, each, **drawn) for each in (changed, loaded))
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, plain)
 
 
 def test_a_source_that_was_replaced_is_read_anew(tmp_path: Path) -> None:

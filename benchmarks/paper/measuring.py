@@ -285,7 +285,8 @@ def _precision(recipe: Recipe) -> torch.autocast:
 
 def _parts(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_samples: int) -> Iterator[Tensor]:
     """Draws as the network gives them, a few at a time, each (n, C, H, W)."""
-    recipe = model.info.recipe
+    settings = model.info.recipe.sample
+    chosen = draw if draw.name else settings
     if isinstance(model.model, Regression):
         yield regress(condition, model)[None]
     else:
@@ -294,10 +295,10 @@ def _parts(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_sa
                 model.model,
                 condition,
                 num_samples=min(BATCH, num_samples - first),
-                num_steps=draw.steps or recipe.sample.steps,
-                solver=draw.solver if draw.name else recipe.sample.solver,
-                eta=draw.eta if draw.name else recipe.sample.eta,
-                last_noise=draw.last_noise if draw.name else recipe.sample.last_noise,
+                num_steps=draw.steps or settings.steps,
+                solver=chosen.solver,
+                eta=chosen.eta,
+                last_noise=chosen.last_noise,
                 grid=draw.grid,
                 seed=NoiseField(0, image=place, sample=first),
             )[:, 0]

@@ -31,7 +31,7 @@ class Sampled:
         num_steps: Network calls per draw.
         solver: Name of the solver.
         eta: Noise of the sampler.
-        last_noise: At the last network call.
+        last_noise: At the last network call; corrections that do not say it were made with the default.
     """
 
     num_samples: int
