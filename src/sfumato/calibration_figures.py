@@ -55,7 +55,7 @@ def draw_report(report: CalibrationReport, path: str | Path | None = None, *, un
         f"  ranks: p {report.told(report.ranks_p)}",
         *(f"  {joint.projection.replace('_', ' ')}: p {report.told(joint.p_value)}" for joint in report.joint),
         "",
-        "[ ]: 95% bootstrap over images",
+        "[ ]: 95% interval over images",
     ]
     places[1, 2].text(0, 1, "\n".join(told), va="top", fontsize=9, family="monospace")
     return _saved(figure, path)

@@ -21,7 +21,8 @@ __all__ = ["markdown", "web_page", "write_csv", "write_report"]
 Picture = NDArray[np.uint8]
 
 _LEGEND = (
-    "Mean over images, with its 95% bootstrap interval. **Bold**: significantly better than every other method. "
+    "Mean over images, with its 95% interval (bootstrap over images; of fewer than six, Student's, which may pass a "
+    "metric's best value). **Bold**: significantly better than every other method. "
     "Underlined: second to a significant best, and significantly better than all further ones. Paired sign-flip tests "
     "of the mean difference, 5% level, Holm's correction over all pairs of methods, each metric by itself. "
     "PSNR, NRMSE and the similarities take the range of each truth; MAE is in the units of the targets."
