@@ -1,6 +1,7 @@
 """Steps chosen by calibration: against closed forms where the posterior is known, and the rule case by case."""
 
 import csv
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from typer.testing import CliRunner
 from calibrated_draws import GaussianDraws
 from exact_problems import sampler_moments
 from pair_folders import make_pairs
-from sfumato import load
+from sfumato import load, restore
+from sfumato.calibration.correction import Correction, Sampled
 from sfumato.calibration.ranks import central_interval
 from sfumato.cli import app
 from sfumato.data.io import open_image, write_image
 from sfumato.errors import RecipeError
 from sfumato.inspection import crops
+from sfumato.model_file import set_calibration, set_sampling
 from sfumato.noise import NoiseField
 from sfumato.preparation import open_test_set
 from sfumato.sampling import sample
@@ -246,6 +249,56 @@ def test_the_command_compares_and_recommends(tmp_path: Path) -> None:
         (["--steps", "4,x"], "expected a number of network calls"),
         (["--steps", "4,8", "--solver", "euler"], "expected 2m, first_order or algorithm2"),
         (["--steps", "4,8", "--solver", "algorithm2:1"], "expected 2m, first_order or algorithm2"),
+    ):
+        refused = CliRunner().invoke(app, [*command, *wrong])
+        assert refused.exit_code == 2
+        assert message in " ".join(refused.output.split())
+
+
+def test_the_recommended_setting_is_adopted(tmp_path: Path) -> None:
+    """A model file that adopted a setting is one whose recipe says so, and promises nothing of other draws."""
+    folders = make_pairs(tmp_path)
+    settings = {"train_steps": 2, "sample_steps": 3}
+    model = train(recipe(folders, **settings), tmp_path / "run", quiet=True).model_file
+    calibrated = Correction("risk_control", 0.9, 1.5, 30, 30, 0.5, Sampled(4, 3, "2m", 0.0))
+    set_calibration(model, calibrated)
+    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--samples", "4", "--most", "2"]
+    command += ["--solver", "2m:0.5", "--out", str(tmp_path / "out")]
+    before = model.read_bytes()
+    noises = ["--last-noise", "0.02", "--last-noise", "0.3"]
+    done = CliRunner().invoke(app, [*command, *noises])
+    assert done.exit_code == 0, done.output
+    assert "draws by: 2m, eta 0, 3 steps" in done.output
+    assert model.read_bytes() == before
+    with (tmp_path / "out" / "steps.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["eta"], row["last_noise"], row["steps"]) for row in rows] == [
+        ("0.5", "0.02", "3"),
+        ("0.5", "0.3", "3"),
+    ]
+    assert rows[0]["crps"] != rows[1]["crps"]
+
+    done = CliRunner().invoke(app, [*command, *noises, "--adopt"])
+    assert done.exit_code == 0, done.output
+    assert "calibrate it again" in done.output
+    best = next(row for row in rows if row["recommended"] == "True")
+    last_noise = float(best["last_noise"])
+    adopted = load(model)
+    told = recipe(folders, **settings, sample_eta=0.5, sample_last_noise=last_noise)
+    assert adopted.info.recipe.sample == told.sample
+    assert adopted.info.calibration is None
+    (tmp_path / "before.safetensors").write_bytes(before)
+    image = np.asarray(open_image(Path(folders[0]) / "image0.tif").read())
+    was, now = (restore(image, each, num_samples=2).mean for each in (load(tmp_path / "before.safetensors"), adopted))
+    assert not np.array_equal(was, now)
+
+    drawn_so = dataclasses.replace(calibrated, sampled=Sampled(4, 3, "2m", 0.5, last_noise))
+    set_calibration(model, drawn_so)
+    assert set_sampling(model, adopted.info.recipe.sample).calibration == drawn_so
+    for wrong, message in (
+        (["--last-noise", "0.1", "--last-noise", "0.1"], "between 0 and 1 that differ"),
+        (["--last-noise", "0", "--last-noise", "0.1"], "between 0 and 1 that differ"),
+        (["--adopt"], "expected several numbers"),
     ):
         refused = CliRunner().invoke(app, [*command, *wrong])
         assert refused.exit_code == 2

@@ -387,7 +387,7 @@ def _costs(figures: Figures) -> str:
 
 
 def _solvers(figures: Figures) -> str:
-    """Of each problem on the images that all measured draws have."""
+    """Means, of each problem on the images that all measured draws have: so few images differ by more than draws do."""
     metrics = ("MAE", "MS-SSIM", "CRPS", "coverage 90", "seconds")
     heads = (
         "problem",
@@ -413,7 +413,9 @@ def _solvers(figures: Figures) -> str:
             shown = f" | {_NONE}" + " |" * len(metrics[1:])
             if values[draw.name, "MAE"]:
                 columns = [[values[draw.name, metric][n] for n in common[metric]] for metric in metrics]
-                shown = " | ".join([str(len(columns[0])), *(_cell(column, False) for column in columns)])
+                shown = " | ".join(
+                    [str(len(columns[0])), *(f"{np.mean(each):.4g}" if each else "" for each in columns)]
+                )
             lines.append(f"| {cell.problem} | {draw.name} | {shown} |")
     return "\n".join(lines)
 

@@ -19,13 +19,14 @@ from sfumato.diagram import draw_network
 from sfumato.errors import ImageError
 from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.model_file import LoadedModel
+from sfumato.recipe import SampleRecipe
 from sfumato.restoration.array import as_restored, draw_whole, enlargement, normalised
 from sfumato.restoration.channels import told_channels
 from sfumato.restoration.intervals import sampled_by
 from sfumato.step_choice import Comparison, Setting, compare
 from sfumato.uncertainty import integral_of_beta
 
-__all__ = ["compare_steps", "crops", "describe", "draw_diagrams", "draw_posterior", "read_image"]
+__all__ = ["compare_steps", "crops", "describe", "draw_diagrams", "draw_posterior", "drawn_by", "read_image"]
 
 Image = NDArray[np.generic]
 
@@ -34,12 +35,16 @@ def describe(model: LoadedModel) -> list[str]:
     """What a model file says of itself, a line each."""
     info, settings = model.info, model.info.recipe.model
     count = sum(parameter.numel() for parameter in model.model.parameters())
-    schedule = "none" if settings.method == "regression" else settings.schedule
+    is_regression = settings.method == "regression"
+    schedule = "none" if is_regression else settings.schedule
+    usual = info.recipe.sample
+    drawn = Setting(usual.solver, sampled_by(info).num_steps, usual.eta, usual.last_noise)
     return [
         f"name: {info.recipe.name}, problem: {info.recipe.problem}, sha256: {model.sha256[:12]}",
         f"method: {settings.method}, network: {settings.network}, schedule: {schedule}, {count:,} weights",
         f"channels: {told_channels(info)}, {settings.ndim}-D, "
         f"enlarges by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
+        *([] if is_regression else [f"draws by: {drawn}"]),
         f"intervals: {'not calibrated' if info.calibration is None else info.calibration.label}",
         *(
             f"{key}: {value:.5g}" if isinstance(value, float) else f"{key}: {value}"
@@ -173,15 +178,20 @@ def compare_steps(
     pairs = crops(model, source, most=most, crop=crop)
 
     def draw(setting: Setting, image: int) -> Tensor:
-        chosen = {"solver": setting.solver, "eta": setting.eta, "steps": setting.num_steps}
         recipe = model.info.recipe
-        recipe = recipe.model_copy(update={"sample": recipe.sample.model_copy(update=chosen)})
+        recipe = recipe.model_copy(update={"sample": drawn_by(setting, recipe.sample)})
         changed = dataclasses.replace(model, info=dataclasses.replace(model.info, recipe=recipe))
         sampled = sampled_by(changed, num_samples, setting.num_steps)
         blocks = draw_whole(pairs[image][0], changed, sampled, seed=seed, image=image)
         return model.info.target.invert(torch.cat(list(blocks)), axis=1)
 
     return compare(draw, lambda image: pairs[image][1], settings, num_images=len(pairs), level=level, progress=progress)
+
+
+def drawn_by(setting: Setting, sample: SampleRecipe) -> SampleRecipe:
+    """A recipe's section with the solver, steps and noise of a setting."""
+    solver, num_steps, eta, last_noise = setting
+    return sample.model_copy(update={"solver": solver, "steps": num_steps, "eta": eta, "last_noise": last_noise})
 
 
 def crops(model: LoadedModel, source: PairSource, *, most: int, crop: int | None = None) -> list[tuple[Tensor, Tensor]]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sfumato.assembly import build_model, least_weights
-from sfumato.calibration.correction import Correction
+from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.normalize import Normalization
 from sfumato.device import usable_device
 from sfumato.errors import ModelFileError, RecipeError, RunError
@@ -26,9 +26,9 @@ from sfumato.tensor_file import TensorFile, open_tensors, write_tensors
 from sfumato.tensor_layout import Spec, differences, layout
 
 if TYPE_CHECKING:
-    from sfumato.recipe import Recipe
+    from sfumato.recipe import Recipe, SampleRecipe
 
-__all__ = ["JSON", "LoadedModel", "ModelInfo", "inspect_model", "load", "save_model", "set_calibration"]
+__all__ = ["JSON", "LoadedModel", "ModelInfo", "inspect_model", "load", "save_model", "set_calibration", "set_sampling"]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
@@ -159,12 +159,36 @@ def set_calibration(path: str | Path, calibration: Correction | None, out: str |
         ModelFileError: If it is no model file.
         RunError: If it cannot be written.
     """
-    with open_tensors(local_file(path)[0], "model") as file:
-        info, _ = _check(file)
-        tensors, _ = file.read()
     written = Path(path if out is None else out)
+    info, tensors = _read(path)
     save_model(written, tensors, dataclasses.replace(info, calibration=calibration))
     return written
+
+
+def set_sampling(path: str | Path, sample: "SampleRecipe") -> ModelInfo:
+    """Write into a model file how it draws; its weights stay as they are.
+
+    A calibration of draws that are made in another way would promise what does not hold, and is taken out.
+
+    Args:
+        path: Of the model file, written in place, whole or not at all.
+        sample: Section of its recipe.
+
+    Returns:
+        What the file says of itself now.
+
+    Raises:
+        ModelFileError: If it is no model file.
+        RunError: If it cannot be written.
+    """
+    info, tensors = _read(path)
+    recipe, known = info.recipe.model_copy(update={"sample": sample}), info.calibration
+    if known is not None:
+        drawn = Sampled(known.sampled.num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise)
+        known = known if known.sampled == drawn else None
+    info = dataclasses.replace(info, recipe=recipe, calibration=known)
+    save_model(path, tensors, info)
+    return info
 
 
 def inspect_model(path: str | Path) -> ModelInfo:
@@ -175,6 +199,13 @@ def inspect_model(path: str | Path) -> ModelInfo:
     """
     with open_tensors(local_file(path)[0], "model") as file:
         return _check(file)[0]
+
+
+def _read(path: str | Path) -> tuple[ModelInfo, dict[str, Tensor]]:
+    """What a model file says of itself, and its weights as they are stored."""
+    with open_tensors(local_file(path)[0], "model") as file:
+        info, _ = _check(file)
+        return info, file.read()[0]
 
 
 def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:

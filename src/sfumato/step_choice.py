@@ -1,4 +1,4 @@
-r"""How many steps, and which solver: the cheapest setting of a sampler that is as calibrated as the best one.
+r"""How many steps, which solver, how far: the cheapest setting of a sampler that is as calibrated as the best one.
 
 Few steps make draws too narrow before they make their mean worse, so the error alone would recommend too few. Settings
 are compared on the same images with the same noise, so that their differences are paired. The rule:
@@ -9,7 +9,7 @@ are compared on the same images with the same noise, so that their differences a
    calibrated enough if its coverage differs from the reference's by at most another tolerance;
 4. of these the one with the fewest network calls is recommended, of equal ones that with the lowest CRPS.
 
-A tolerance must hold the whole 95% bootstrap interval over images of the paired difference, not only its middle.
+A tolerance must hold the whole 95% interval over images of the paired difference, not only its middle.
 """
 
 import math
@@ -27,7 +27,7 @@ from sfumato.calibration.ranks import central_interval
 from sfumato.calibration.report import Estimate
 from sfumato.calibration.scores import crps, spread_and_error
 from sfumato.errors import RecipeError
-from sfumato.sampling import Solver
+from sfumato.sampling import LAST_NOISE, Solver
 from sfumato.significance import interval, ratio_interval
 
 __all__ = ["Comparison", "Recommendation", "Setting", "Summary", "Verdict", "compare", "recommend", "summarise"]
@@ -41,11 +41,14 @@ class Setting(NamedTuple):
     solver: Solver
     num_steps: int
     eta: float = 0.0
+    last_noise: float = LAST_NOISE
+    """At the last network call; see :func:`sfumato.sampling.sample`."""
 
     @property
     def family(self) -> str:
         """All but the number of steps."""
-        return self.solver if self.solver == "algorithm2" else f"{self.solver}, eta {self.eta:g}"
+        name = self.solver if self.solver == "algorithm2" else f"{self.solver}, eta {self.eta:g}"
+        return name if self.last_noise == LAST_NOISE else f"{name}, last noise {self.last_noise:g}"
 
     def __str__(self) -> str:
         return f"{self.family}, {self.num_steps} steps"
@@ -168,7 +171,7 @@ def compare(
 
 
 def summarise(found: Comparison, *, seed: int = 0) -> list[Summary]:
-    """Means over images with 95% bootstrap intervals, one per setting."""
+    """Means over images with 95% intervals, one per setting."""
     return [
         Summary(
             # An interval of few images may reach below 0, where no mean square lies.

@@ -83,6 +83,7 @@ def write_steps_csv(found: Comparison, rows: Sequence[Summary], chosen: Recommen
             values: dict[str, Any] = {
                 "solver": setting.solver,
                 "eta": setting.eta,
+                "last_noise": setting.last_noise,
                 "steps": setting.num_steps,
                 "images": found.crps.shape[1],
                 "draws": found.num_samples,

@@ -42,6 +42,16 @@ def inspect(
             f"default {', '.join(_SOLVERS)}.",
         ),
     ] = None,
+    last_noise: Annotated[
+        list[float] | None,
+        typer.Option(
+            help="To compare: variance of the noise at the last network call, such as 0.01, where a network leaves "
+            "noise in its draws; may be repeated; the recipe's by default."
+        ),
+    ] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="Write the recommended setting into the model file; `restore` obeys it.")
+    ] = False,
     inputs: Annotated[str | None, typer.Option(help="To compare steps: folder of what was measured.")] = None,
     targets: Annotated[str | None, typer.Option(help="Folder of the truth, with the same names.")] = None,
     manifest: Annotated[str | None, typer.Option(help="In their place, a CSV whose `test` pairs are taken.")] = None,
@@ -57,36 +67,52 @@ def inspect(
 ) -> None:
     """Look into a model: its networks, schedule and samples for an image, or how many steps it needs.
 
-    With several numbers of --steps the draws of test pairs are measured for each: error, coverage, time and the CRPS
-    (continuous ranked probability score: one number for error and spread, lower is better). Few steps make a sampler
-    over-confident, so the cheapest setting that is as calibrated as the best is recommended. Without any word on where
-    test pairs are, they are the test split of the model's own recipe.
+    With several numbers of --steps, or of --last-noise, the draws of test pairs are measured for each: error, coverage,
+    time and the CRPS (continuous ranked probability score: one number for error and spread, lower is better). Few steps
+    make a sampler over-confident, so the cheapest setting that is as calibrated as the best is recommended. Without any
+    word on where test pairs are, they are the test split of the model's own recipe.
     """
     with plain_errors():
-        from sfumato.inspection import describe, draw_diagrams, draw_posterior, read_image
-        from sfumato.model_file import load
+        from sfumato.hub import is_address
+        from sfumato.inspection import describe, draw_diagrams, draw_posterior, drawn_by, read_image
+        from sfumato.model_file import load, set_sampling
 
         counts = _counts(steps)
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
-        if len(counts) < 2 and (solvers or crop or any(given.values())):
+        ends = _ends(last_noise)
+        compares = len(counts) > 1 or len(ends) > 1
+        if not compares and (solvers or ends or adopt or crop or any(given.values())):
             raise RecipeError(
                 f"--steps is {steps}, but options that compare steps were given; expected several numbers, such as "
                 "--steps 4,8,16,32"
             )
-        if len(counts) > 1 and source is not None:
+        if compares and source is not None:
             raise RecipeError(
-                f"--steps is {steps}, which compares them on test pairs, and an image was given too; give one number "
-                "of steps for the image, or leave it out"
+                f"--steps is {steps} and --last-noise {', '.join(map(str, ends)) or None}, which are compared on test "
+                "pairs, and an image was given too; give one number of steps for the image, or leave it out"
             )
+        if adopt and is_address(model):
+            raise RecipeError(f"{model} is on the Hub, where --adopt cannot write; download it and give its path")
         loaded = load(model, device=device)
         for line in describe(loaded):
             typer.echo(line)
-        if len(counts) > 1:
-            settings = [setting for name in solvers or _SOLVERS for setting in _settings(name, counts)]
+        if compares:
+            usual = loaded.info.recipe.sample
+            settings = [
+                setting._replace(last_noise=end)
+                for name in solvers or _SOLVERS
+                for end in ends or [usual.last_noise]
+                for setting in _settings(name, counts or [usual.steps])
+            ]
             tolerances = {"crps_tolerance": crps_tolerance, "coverage_tolerance": coverage_tolerance}
-            _compare(
+            best = _compare(
                 loaded, settings, given, out, tolerances, samples=samples, most=most, crop=crop, level=level, seed=seed
             )
+            if adopt:
+                now = set_sampling(model, drawn_by(best, usual))
+                typer.echo(f"adopted: {model} now draws by {best}", err=True)
+                if loaded.info.calibration is not None and now.calibration is None:
+                    typer.echo("its calibration was of other draws and is taken out: calibrate it again", err=True)
             return
         paths = draw_diagrams(loaded, out)
         if source is not None:
@@ -110,8 +136,8 @@ def _compare(
     crop: int | None,
     level: float,
     seed: int,
-) -> None:
-    """Measure, print and draw."""
+) -> "Setting":
+    """Measure, print and draw; the recommended setting."""
     from sfumato.inspection import compare_steps
     from sfumato.preparation import open_test_set
     from sfumato.progress import Bar
@@ -141,6 +167,7 @@ def _compare(
     write_steps_csv(found, rows, chosen, out / "steps.csv")
     draw_steps(found, rows, chosen).savefig(out / "steps.png")
     typer.echo(f"drawn: {out / 'steps.png'}, figures: {out / 'steps.csv'}", err=True)
+    return found.settings[chosen.chosen]
 
 
 def _counts(text: str | None) -> list[int]:
@@ -152,6 +179,16 @@ def _counts(text: str | None) -> list[int]:
             f"--steps is {text!r}; expected a number of network calls, or several that differ, such as 4,8,16,32"
         )
     return sorted(map(int, parts))
+
+
+def _ends(last_noise: list[float] | None) -> list[float]:
+    ends = sorted(last_noise or [])
+    if not all(0 < end < 1 for end in ends) or len(set(ends)) < len(ends):
+        raise RecipeError(
+            f"--last-noise is {', '.join(map(str, ends))}; expected variances between 0 and 1 that differ, such as "
+            "--last-noise 1e-6 --last-noise 0.01"
+        )
+    return ends
 
 
 def _settings(text: str, counts: list[int]) -> "list[Setting]":
