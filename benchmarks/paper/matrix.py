@@ -7,7 +7,7 @@ name and in nothing else (tests/test_paper_small.py holds them to it).
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = [
     "CELLS",
@@ -203,6 +203,7 @@ class Cell:
         draws: How a model is sampled.
         sets: Test sets, all of the problem's if empty.
         part: Of what ``kind`` measures, where that is more than one cell.
+        variant: Of :mod:`paper.variants`: what no setting of a recipe changes.
     """
 
     problem: str
@@ -214,6 +215,7 @@ class Cell:
     draws: tuple[Draw, ...] = field(default=(OWN,))
     sets: tuple[str, ...] = ()
     part: str = ""
+    variant: str = ""
 
     @property
     def name(self) -> str:
@@ -334,14 +336,19 @@ _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "microscopy": {"unscaled": (UNSCALED,), "velocity_loss": ("model.objective=velocity",)},
 }
 """Whose worth was looked for on one problem."""
+_VARIANTS: Mapping[str, tuple[str, ...]] = {"qpi": ("rates_shown", "schedule_from_bound", "times_logit_normal")}
 
 
 def _attempts(problem: str) -> list[Cell]:
     """Short trainings, as those of the tuning, that show what a choice of ours is worth; the default with two seeds."""
     default, *others = {**_ATTEMPTS[problem], **_MORE_ATTEMPTS[problem]}.items()
+    short: Mapping[str, Any] = {"tier": 3, "kind": "trial", "sets": ("validation",)}
     return [
-        Cell(problem, f"{ATTEMPT}{name}", seed, tier=3, kind="trial", settings=settings, sets=("validation",))
-        for (name, settings), seed in [(default, 0), (default, 1), *((other, 0) for other in others)]
+        *(
+            Cell(problem, f"{ATTEMPT}{name}", seed, settings=settings, **short)
+            for (name, settings), seed in [(default, 0), (default, 1), *((other, 0) for other in others)]
+        ),
+        *(Cell(problem, f"{ATTEMPT}{name}", variant=name, **short) for name in _VARIANTS.get(problem, ())),
     ]
 
 

@@ -166,13 +166,14 @@ def run_one(name: str, places: Places) -> None:
     import torch
 
     from paper.measuring import measure
+    from paper.variants import changed
     from sfumato.train import train
 
     torch.set_num_threads(1)
     cell = cell_named(name)
     folder = places.work / cell.name
     folder.mkdir(parents=True, exist_ok=True)
-    with _only_one(folder):
+    with _only_one(folder), changed(cell.variant):
         make_data(cell.problem, places)
         if cell.trains:
             train(recipe_for(cell, places), folder, quiet=True)
