@@ -326,6 +326,7 @@ _ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "qpi": {
         "rates_14_to_70": ("model.rate_ends=[14, 70]",),
+        "rates_6_to_30": ("model.rate_ends=[6, 30]",),
         "velocity_loss": ("model.objective=velocity",),
         "noise": ("model.predicts=noise",),
         "instance_fixed": (INSTANCE, *_FIXED["qpi"]),
