@@ -327,6 +327,7 @@ _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "qpi": {
         "rates_14_to_70": ("model.rate_ends=[14, 70]",),
         "rates_6_to_30": ("model.rate_ends=[6, 30]",),
+        "rates_4_to_20": ("model.rate_ends=[4, 20]",),
         "velocity_loss": ("model.objective=velocity",),
         "noise": ("model.predicts=noise",),
         "instance_fixed": (INSTANCE, *_FIXED["qpi"]),
@@ -334,7 +335,11 @@ _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "transport_shown": (TRANSPORT,),
         "transport": FROM_TRANSPORT,
     },
-    "microscopy": {"unscaled": (UNSCALED,), "velocity_loss": ("model.objective=velocity",)},
+    "microscopy": {
+        "rates_6_to_30": ("model.rate_ends=[6, 30]",),
+        "unscaled": (UNSCALED,),
+        "velocity_loss": ("model.objective=velocity",),
+    },
 }
 """Whose worth was looked for on one problem."""
 _VARIANTS: Mapping[str, tuple[str, ...]] = {"qpi": ("rates_shown", "schedule_from_bound", "times_logit_normal")}
