@@ -398,6 +398,9 @@ def _second_tier() -> Iterator[Cell]:
     # The normalisation that recipes have by now: does what is said of the others hold with it?
     yield Cell("qpi", "cvdm_population", 1, settings=(POPULATION,))
     yield from (Cell("qpi", "cddpm_tuned_population", seed, kind="tuned", settings=(POPULATION,)) for seed in (0, 1))
+    # What attempts with lower rates promise, on validation images, beside that normalisation.
+    for problem, seed in (("qpi", 0), ("qpi", 1), ("microscopy", 0)):
+        yield Cell(problem, "cvdm_lower_rates", seed, settings=(POPULATION, "model.rate_ends=[6, 30]"))
     yield Cell("qpi", "cvdm_instance", settings=(INSTANCE,))
     yield Cell("microscopy", "cvdm_not_residual", settings=("model.residual=false",))
     yield Cell("w2s", "cvdm")
