@@ -211,7 +211,7 @@ def test_diffusion_methods_share_network_steps_and_order(problem: str, tmp_path:
     recipes = [recipe_for(cell, places) for cell in cells if "model.method=regression" not in cell.settings]
     may_differ = {
         *("schedule", "predicts", "objective", "norm", "residual", "mean_network", "scale", "smoothness_weight"),
-        *("beta_ends", "gamma_end"),
+        *("beta_ends", "gamma_end", "rate_ends"),
     }
     for recipe in recipes[1:]:
         one, other = (r.model.model_dump(exclude=may_differ) for r in (recipes[0], recipe))
