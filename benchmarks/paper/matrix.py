@@ -337,6 +337,7 @@ _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "microscopy": {
         "rates_6_to_30": ("model.rate_ends=[6, 30]",),
+        "rates_4_to_20": ("model.rate_ends=[4, 20]",),
         "unscaled": (UNSCALED,),
         "velocity_loss": ("model.objective=velocity",),
     },
