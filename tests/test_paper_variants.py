@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pair_folders import make_pairs
+from paper.matrix import CELLS
 from paper.variants import VARIANTS, changed
 from sfumato import load, restore
 from sfumato.assembly import build_model
@@ -97,6 +98,10 @@ def test_times_gather_in_the_middle(batch: tuple[Tensor, ...]) -> None:
             plain.loss(condition, target, torch.full_like(t, meant), eps).total,
         )
     assert gathered.loss(condition, target, torch.zeros(1, dtype=torch.float64), eps).total.isfinite()
+
+
+def test_the_matrix_has_each_of_them() -> None:
+    assert {cell.variant for cell in CELLS} - {""} == set(VARIANTS)
 
 
 def test_a_variant_is_trained_and_measured_within_and_forgotten_after(tmp_path: Path) -> None:

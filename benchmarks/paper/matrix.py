@@ -316,6 +316,9 @@ _ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "global": ("model.schedule=global",),
         "smoothness_1e-3": ("model.smoothness_weight=1.0e-3",),
         "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
+        "rates_6_to_30": ("model.rate_ends=[6, 30]",),
+        "rates_4_to_20": ("model.rate_ends=[4, 20]",),
+        "velocity_loss": ("model.objective=velocity",),
         "noise_loss": ("model.objective=noise",),
         "schedule_faster": ("train.schedule_speed=10",),
         "instance": (INSTANCE,),
@@ -326,24 +329,17 @@ _ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 _MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "qpi": {
         "rates_14_to_70": ("model.rate_ends=[14, 70]",),
-        "rates_6_to_30": ("model.rate_ends=[6, 30]",),
-        "rates_4_to_20": ("model.rate_ends=[4, 20]",),
-        "velocity_loss": ("model.objective=velocity",),
         "noise": ("model.predicts=noise",),
         "instance_fixed": (INSTANCE, *_FIXED["qpi"]),
         "patches_128": ("data.patch=128", "train.batch_size=2"),
         "transport_shown": (TRANSPORT,),
         "transport": FROM_TRANSPORT,
     },
-    "microscopy": {
-        "rates_6_to_30": ("model.rate_ends=[6, 30]",),
-        "rates_4_to_20": ("model.rate_ends=[4, 20]",),
-        "unscaled": (UNSCALED,),
-        "velocity_loss": ("model.objective=velocity",),
-    },
+    "microscopy": {"unscaled": (UNSCALED,)},
 }
 """Whose worth was looked for on one problem."""
 _VARIANTS: Mapping[str, tuple[str, ...]] = {"qpi": ("rates_shown", "schedule_from_bound", "times_logit_normal")}
+"""Of :mod:`paper.variants`."""
 
 
 def _attempts(problem: str) -> list[Cell]:

@@ -502,7 +502,7 @@ def draw(problem: str, figures: Figures) -> "Figure":
                 axes.plot(mean, place + shift, "o", color=colour, markersize=5)
         axes.plot([], [], "o", color=colour, label=f"{test_set}: mean of a seed; bar: 95% interval")
     axes.set_yticks(range(len(methods)), methods)
-    axes.invert_yaxis()
+    axes.set_ylim(len(methods) - 0.5, -0.5)
     axes.set_xlabel(f"{metric} ({about.unit})" if metric == "MAE" else metric)
     axes.set_xlim(left=0)
     axes.spines[["top", "right"]].set_visible(False)

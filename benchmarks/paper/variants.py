@@ -17,7 +17,7 @@ from sfumato import losses
 from sfumato.assembly import build_model
 from sfumato.diffusion import diffuse, eps_from_velocity, velocity
 from sfumato.losses import Losses
-from sfumato.model import CVDM, Prediction
+from sfumato.model import _LEAST_WEIGHT, CVDM, Prediction, _with_gradient_times
 from sfumato.nn import UNet
 from sfumato.recipe import ModelRecipe
 
@@ -46,9 +46,9 @@ class _ScheduleFromBound(CVDM):
         assert weight is not None, "these attempts have the default objective"
         exact = -(1 - self.t_min) * schedule.log_snr(moved, order=1)
         # As in CVDM.loss: what flows back to the network's inputs is brought from the velocity's error to the bound's.
-        share = exact.detach() * log_gamma.detach().exp() / weight.clamp(min=1e-3)
+        share = exact.detach() * log_gamma.detach().exp() / weight.clamp(min=_LEAST_WEIGHT)
         share = share.mean(dim=tuple(range(1, share.ndim)), keepdim=True)
-        shown, level = (values + (share - 1) * (values - values.detach()) for values in (noisy, log_gamma))
+        shown, level = (_with_gradient_times(share, values) for values in (noisy, log_gamma))
         output = self.predict(shown, level, condition).velocity
         diffusion = losses.diffusion(velocity(diffused, eps, log_gamma).detach() - output, weight)
         bound = losses.diffusion(eps - eps_from_velocity(noisy, output.detach(), log_gamma), exact)

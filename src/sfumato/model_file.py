@@ -28,7 +28,17 @@ from sfumato.tensor_layout import Spec, differences, layout
 if TYPE_CHECKING:
     from sfumato.recipe import Recipe, SampleRecipe
 
-__all__ = ["JSON", "LoadedModel", "ModelInfo", "inspect_model", "load", "save_model", "set_calibration", "set_sampling"]
+__all__ = [
+    "JSON",
+    "LoadedModel",
+    "ModelInfo",
+    "inspect_model",
+    "load",
+    "sampled_as",
+    "save_model",
+    "set_calibration",
+    "set_sampling",
+]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
@@ -183,12 +193,16 @@ def set_sampling(path: str | Path, sample: "SampleRecipe") -> ModelInfo:
     """
     info, tensors = _read(path)
     recipe, known = info.recipe.model_copy(update={"sample": sample}), info.calibration
-    if known is not None:
-        drawn = Sampled(known.sampled.num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise)
-        known = known if known.sampled == drawn else None
+    if known is not None and known.sampled != sampled_as(sample, known.sampled.num_samples):
+        known = None
     info = dataclasses.replace(info, recipe=recipe, calibration=known)
     save_model(path, tensors, info)
     return info
+
+
+def sampled_as(sample: "SampleRecipe", num_samples: int) -> Sampled:
+    """Draws as a recipe says, for comparing them with those of a calibration."""
+    return Sampled(num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise)
 
 
 def inspect_model(path: str | Path) -> ModelInfo:

@@ -84,7 +84,7 @@ def inspect(
         if not compares and (solvers or ends or adopt or crop or any(given.values())):
             raise RecipeError(
                 f"--steps is {steps}, but options that compare steps were given; expected several numbers, such as "
-                "--steps 4,8,16,32"
+                "--steps 4,8,16,32 or --last-noise 1e-6 --last-noise 0.01"
             )
         if compares and source is not None:
             raise RecipeError(

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import LoadedModel, ModelInfo
+from sfumato.model_file import LoadedModel, ModelInfo, sampled_as
 from sfumato.posterior import Posterior
 
 __all__ = ["Content", "correction_for", "sampled_by", "summary", "why_uncalibrated"]
@@ -20,8 +20,7 @@ _SAMPLES = 16
 def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, num_steps: int | None = None) -> Sampled:
     """How a model draws; what is None is as in its calibration, or the recipe's if it has none."""
     info = model.info if isinstance(model, LoadedModel) else model
-    settings, known = info.recipe.sample, info.calibration
-    usual = Sampled(_SAMPLES, settings.steps, settings.solver, settings.eta, settings.last_noise)
+    usual, known = sampled_as(info.recipe.sample, _SAMPLES), info.calibration
     if known is not None:
         usual = replace(usual, num_samples=known.sampled.num_samples, num_steps=known.sampled.num_steps)
     if num_samples is not None:
