@@ -266,8 +266,8 @@ def test_what_is_measured_once_decides_by_itself_but_one_image_does_not() -> Non
 
 
 def test_one_image_has_no_interval() -> None:
-    assert page._cell([0.5], is_best=False) == "0.5"
-    assert page._cell([0.5, 0.5], is_best=False) == "0.5 (0.5 to 0.5)"
+    assert page._cell([0.5]) == "0.5"
+    assert page._cell([0.5, 0.5]) == "0.5 (0.5 to 0.5)"
 
 
 def test_a_picture_that_nobody_draws_is_refused(tmp_path: Path) -> None:
@@ -447,7 +447,7 @@ def test_a_choice_is_shown_beside_cvdm_on_what_both_have() -> None:
     ]
     lines = page.blocks(Figures(rows), stored.RESULTS, ROOT)["ablations"].splitlines()
     shown = next(line for line in lines if line.startswith("| qpi, noise-free | `cvdm_population`"))
-    assert shown == "| qpi, noise-free | `cvdm_population` | 1.181 | -10.0% | 0.031 | not measured yet | |  | 6 |"
+    assert shown == "| qpi, noise-free | `cvdm_population`, `cvdm` | 1.181 | -10.0% | 0.031 | not measured yet | |  | 6 |"
     assert len({line.count("|") for line in lines}) == 1
 
 
@@ -485,45 +485,33 @@ def test_draws_are_shown_on_the_images_that_all_have() -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
-METHODS = ("regression", "cvdm", "cddpm_tuned")
-
-
-@pytest.mark.parametrize(
-    ("metric", "methods", "factors", "bold"),
-    [
-        ("MAE", METHODS, (0.5, 0.5), True),
-        ("MAE", METHODS, (0.5, 1.5), False),  # the second seed disagrees
-        ("MAE", METHODS[:2], (0.5, 0.5), False),  # one other is no field to lead
-        ("MAE raw", METHODS, (0.5, 0.5), False),
-        ("seconds", METHODS, (0.5, 0.5), False),
-    ],
-)
-def test_bold_is_for_what_leads_a_field_with_every_seed(
-    metric: str, methods: tuple[str, ...], factors: tuple[float, float], bold: bool
-) -> None:
-    base = np.linspace(1, 2, 12)
-    each = {method: factors if method == "regression" else (1 + 0.1 * n,) * 2 for n, method in enumerate(methods)}
-    rows = [row for method in methods for row in of_seeds(method, each[method], base)]
-    shown = page.blocks(Figures([row._replace(metric=metric) for row in rows] + rows), stored.RESULTS, ROOT)
-    first = next(line for line in shown["table qpi"].splitlines() if line.startswith("| `regression` |"))
-    column = 4 + page.SHOWN["qpi"].index(metric)
-    assert first.split("|")[column].strip().startswith("**") == bold
-
-
-@pytest.mark.parametrize(("beyond", "bold"), [(5.0, True), (-5.0, False)])
-def test_a_resolution_beyond_the_truths_is_not_bold(beyond: float, bold: bool) -> None:
-    """What is finer than the truth is noise."""
+def test_noise_that_looks_finer_than_the_truth_is_no_nearer_to_it() -> None:
+    """Draws 5 nm finer than the truth are finer than an estimate 3 nm coarser, and further from the truth."""
     truth = np.linspace(110, 120, 12)
-    values = {"truth": truth, "cvdm": truth + beyond, "cddpm_tuned": truth + 20, "regression": truth + 30}
+    of = {("truth", "resolution"): 0.0, ("cvdm", "resolution single"): -5.0, ("regression", "resolution"): 3.0}
     rows = [
-        Row("microscopy", method, 0, "fields", f"F-actin/{n}", metric, float(value))
-        for method, each in values.items()
-        for n, value in enumerate(each)
-        for metric in ("MAE", "resolution")
+        row._replace(set="fields")
+        for (method, metric), beyond in of.items()
+        for row in made("microscopy", method, 0, metric, (truth + beyond).tolist())
     ]
-    table = page.blocks(Figures(rows), stored.RESULTS, ROOT)["table microscopy"].partition("F-actin**")[2]
-    line = next(line for line in table.splitlines() if line.startswith("| `cvdm` |"))
-    assert line.split("|")[4 + page.SHOWN["microscopy"].index("resolution")].strip().startswith("**") == bold
+    finer, nearer = (
+        better("microscopy", "fields", claims.SINGLE_TO_WHOLE, "cvdm", "regression", away_from=away_from)
+        for away_from in claims.FINER_AND_NEARER
+    )
+    assert [finding.holds for finding in finer(Figures(rows))] == ["yes"]
+    assert [finding.holds for finding in nearer(Figures(rows))] == ["no"]
+    assert "from the truth's of" in nearer(Figures(rows))[0].what
+
+
+def test_a_step_of_the_gain_is_measured_on_all_images_of_its_ends() -> None:
+    """A method with fewer images shortens its own steps alone."""
+    base = np.linspace(1, 2, 12)
+    rows = of_seeds("cddpm_paper:ancestral", (1.0,), base[:6]) + of_seeds("cddpm_paper", (1.1,), base)
+    rows += of_seeds("cddpm_noise", (1.1,), base)
+    first, second = page.blocks(Figures(rows), stored.RESULTS, ROOT)["gain"].splitlines()[2:4]
+    assert first.endswith("| 6 |")
+    assert "+10.0%" in first
+    assert second.endswith("| 12 |")
 
 
 def test_images_of_one_field_count_once() -> None:

@@ -15,16 +15,15 @@ from paper.claims import (
     CLAIMS,
     EXPECTED_COVERAGE,
     GOALS,
-    HIGHER_IS_BETTER,
     SEEDLESS,
     STRUCTURES,
     Claim,
     Finding,
-    Measure,
     in_brackets,
     verdict,
 )
 from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, POWERS, PROBLEMS, SOLVERS, TRIAL_SHARE, Cell, trials
+from paper.methods import DESCRIPTIONS
 from paper.pictures import PICTURES
 from paper.stored import (
     Figures,
@@ -38,7 +37,7 @@ from paper.stored import (
     values_on_common,
 )
 from sfumato.schedule import LinearSchedule
-from sfumato.significance import FEWEST, interval, paired_test, ranking
+from sfumato.significance import FEWEST, interval, paired_test
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,15 +54,13 @@ SHOWN: Mapping[str, Sequence[str]] = {
 }
 """Columns of the tables; further metrics are in the files."""
 _UNITS = {"resolution": "nm", "resolution single": "nm", "PSNR": "dB", "seconds": "s per draw, not comparable"}
-_NOT_RANKED = ("seconds", "coverage 90", "MAE raw", "CRPS raw")
-"""Times are of different runs, coverage should be neither low nor high, and no method can know the mean of a phase."""
 _NONE = "not measured yet"
 
 
 def blocks(figures: Figures, results: Path, drawn: Path) -> dict[str, str]:
     """Every generated part of the page by name; pictures of models are those that stand in a folder."""
     found = {claim: [f for check in claim.checks for f in check(figures)] for claim in (*CLAIMS, *GOALS)}
-    made = {"verdicts": _verdicts(found), "seeds": _seeds(figures)}
+    made = {"short": _short(figures), "verdicts": _verdicts(found), "seeds": _seeds(figures), "methods": _glossary()}
     made |= {"cells": _cells(results, figures), "gain": _gain(figures)}
     made |= {f"claim {claim.number}": _claim(claim, findings) for claim, findings in found.items()}
     made |= {f"table {name}": _tables(name, figures) for name in PROBLEMS}
@@ -83,6 +80,47 @@ def _verdicts(found: Mapping[Claim, Sequence[Finding]]) -> str:
     for claim, findings in found.items():
         holding = f"{sum(finding.holds == 'yes' for finding in findings)} of {len(findings)}"
         lines.append(f"| {claim.number} | {claim.text} | **{verdict(findings)}** | {holding} |")
+    return "\n".join(lines)
+
+
+_SHORT: Mapping[str, Sequence[str]] = {
+    "classical, tuned": ("us_tie", "tie_uniform", "richardson_lucy", "wiener", "gaussian", "bicubic"),
+    "regression": ("regression",),
+    "CDDPM, tuned or cosine": ("cddpm_tuned", "cddpm_cosine"),
+    "CVDM": ("cvdm",),
+    "CDDPM, tuned, recipes' norm": ("cddpm_tuned_population",),
+    "CVDM, recipes' norm": ("cvdm_population",),
+}
+"""Columns of the first table: of the methods that a problem has, the one of least error."""
+
+
+def _short(figures: Figures) -> str:
+    """MAE of the main methods on every problem with a truth, each seed by itself."""
+    lines = [f"| MAE | images | {' | '.join(_SHORT)} |", "|---" * (len(_SHORT) + 2) + "|"]
+    for problem, about in PROBLEMS.items():
+        for test_set in about.sets:
+            each = {
+                method: [
+                    [*figures.images(problem, method, seed, test_set, "MAE").values()]
+                    for seed in figures.seeds(problem, method, test_set, "MAE")
+                ]
+                for method in _methods(problem)
+            }
+            number = max((len(values) for seeds in each.values() for values in seeds), default=0)
+            cells = []
+            for methods in _SHORT.values():
+                found = [each[m] for m in methods if each.get(m)]
+                best = min(found, key=lambda seeds: float(np.mean(seeds)), default=[])
+                cells.append(", ".join(f"{np.mean(values):.3g}" for values in best))
+            if number:
+                lines.append(f"| {about.title}, {test_set} ({about.unit}) | {number} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _glossary() -> str:
+    """What every name in the tables is."""
+    names = dict.fromkeys(name for problem in PROBLEMS for name in _methods(problem))
+    lines = ["| method | is |", "|---|---|", *(f"| `{name}` | {DESCRIPTIONS[name]} |" for name in names)]
     return "\n".join(lines)
 
 
@@ -135,14 +173,13 @@ def _tables(problem: str, figures: Figures) -> str:
 
 
 def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
-    """Means over images, of all seeds, with 95% intervals; what is best beyond doubt in bold."""
+    """Means over images, of all seeds, with 95% intervals. It names no winner: verdicts do, by their tests."""
     metrics, methods = SHOWN[problem], _methods(problem)
     values = {
         (method, metric): _in_group(figures.mean_over_seeds(problem, method, test_set, metric), group)
         for method in methods
         for metric in metrics
     }
-    best = {metric: _best(Measure(problem, test_set, group), metric, figures) for metric in metrics}
     heads = [f"{metric} ({_UNITS[metric]})" if metric in _UNITS else metric for metric in metrics]
     unit = PROBLEMS[problem].unit
     told = f"; MAE and CRPS {'as shares' if unit.startswith('of ') else 'in'} {unit}" if "MAE" in metrics else ""
@@ -157,7 +194,7 @@ def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
         if not seeds:
             lines.append(f"| `{method}` | | | {_NONE} |" + " |" * (len(metrics) - 1))
             continue
-        cells = [_cell([*values[method, metric].values()], method == best[metric]) for metric in metrics]
+        cells = [_cell([*values[method, metric].values()]) for metric in metrics]
         number = len(values[method, metrics[0]])
         lines.append(f"| `{method}` | {len(seeds)} | {number} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -168,11 +205,8 @@ def _in_group(values: Mapping[str, float], group: str) -> dict[str, float]:
     return {image: value for image, value in values.items() if image.startswith(group) and np.isfinite(value)}
 
 
-def _cell(numbers: Sequence[float], is_best: bool) -> str:
-    if not numbers:
-        return ""
-    mean = f"{np.mean(numbers):.3g}"
-    return (f"**{mean}**" if is_best else mean) + in_brackets(interval(np.array(numbers)), ".3g")
+def _cell(numbers: Sequence[float]) -> str:
+    return f"{np.mean(numbers):.3g}{in_brackets(interval(np.array(numbers)), '.3g')}" if numbers else ""
 
 
 def _common_seeds(problem: str, methods: Iterable[str], test_set: str, metric: str, figures: Figures) -> set[int]:
@@ -181,67 +215,33 @@ def _common_seeds(problem: str, methods: Iterable[str], test_set: str, metric: s
     return {0, 1}.intersection(*filter(None, each))
 
 
-def _best(measure: Measure, metric: str, figures: Figures) -> str | None:
-    """The method that, with every seed that all have, beats at least two others; no finer than the truth itself."""
-    methods = [method for method in _methods(measure.problem) if ":" not in method]
-    seeds = _common_seeds(measure.problem, methods, measure.test_set, metric, figures)
-    firsts = {_first({m: measure.values(figures, m, seed, metric) for m in methods}, metric) for seed in seeds}
-    best = firsts.pop() if len(firsts) == 1 and metric not in _NOT_RANKED else None
-    if best is not None and metric.startswith("resolution"):
-        mine, truth = values_on_common(
-            *(
-                _in_group(figures.mean_over_seeds(measure.problem, method, measure.test_set, kind), measure.group)
-                for method, kind in ((best, metric), ("truth", "resolution"))
-            )
-        )
-        return best if mine.mean() >= truth.mean() else None
-    return best
-
-
-def _first(values: Mapping[str, Mapping[str, float]], metric: str) -> str | None:
-    """Of three or more methods the one that beats every other on the images that all have, at 0.05 by Holm."""
-    finite = {method: _in_group(each, "") for method, each in values.items()}
-    some = {method: each for method, each in finite.items() if each}
-    common = _on_all(some.values())
-    if len(some) < 3 or len(common) < FEWEST:
-        return None
-    stacked = np.array([[each[image] for image in common] for each in some.values()])
-    place = ranking(stacked, higher_is_better=metric in HIGHER_IS_BETTER).best
-    return None if place is None else [*some][place]
-
-
 def _gain(figures: Figures) -> str:
-    """MAE along the chain from the paper's CDDPM to CVDM, on the images that all of its measured methods have."""
-    seeds = _common_seeds("qpi", CHAIN, "noise-free", "MAE", figures)
-    values = {method: figures.mean_over_seeds("qpi", method, "noise-free", "MAE", only=seeds) for method in CHAIN}
-    images = _on_all(values.values())
-    lines = [
-        f"| step | method | MAE (rad), {len(images)} images | change to the line above | p |",
-        "|---|---|---|---|---|",
-    ]
-    before = None
-    for method, cause in CHAIN.items():
-        if not values[method]:
-            lines.append(f"| {cause} | `{method}` | {_NONE} | | |")
-            continue
-        now = np.array([values[method][image] for image in images])
-        change = "| "
-        if before is not None:
-            change = _change(now, before)
-        lines.append(f"| {cause} | `{method}` | {now.mean():.4g} | {change} |")
-        before = now
-    return "\n".join(lines)
+    """MAE along the chain from the paper's CDDPM to CVDM: each step on all images and seeds that its two ends have."""
+    heads = ("step", "method", "MAE (rad) before", "after", "change", "p", "n")
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    steps = [(method, cause) for method, cause in CHAIN.items() if figures.seeds("qpi", method, "noise-free", "MAE")]
+    for (one, _), (other, cause) in itertools.pairwise(steps):
+        now, before = _on_common_seeds("qpi", other, one, "noise-free", "MAE", figures)
+        means = f"{before.mean():.4g} | {now.mean():.4g}"
+        lines.append(f"| {cause} | `{one}` to `{other}` | {means} | {_change(now, before)} | {len(now)} |")
+    left = [f"`{method}`" for method in CHAIN if method not in dict(steps)]
+    return "\n".join(lines + ["", f"{_NONE.capitalize()}: {', '.join(left)}."] * bool(left))
+
+
+_CHANGED = {"cvdm_two_networks_no_smoothness": "cvdm_two_networks", "cvdm_lower_rates": "cvdm_population"}
+"""What a method has one choice otherwise than, where that is not CVDM as all of the page has it."""
 
 
 def _ablations(figures: Figures) -> str:
     """CVDM against itself with one choice made otherwise, trained to the end, on the seeds that both have."""
     metrics = ("MAE", "MS-SSIM")
-    lines = _paired_heads("problem, set", "method", metrics)
+    lines = _paired_heads("problem, set", "method, against", metrics)
     for problem, about in PROBLEMS.items():
         others = [method for method in _methods(problem) if method.startswith("cvdm_")]
         for test_set, method in itertools.product(about.sets, others):
-            pairs = [_beside_cvdm(problem, method, test_set, metric, figures) for metric in metrics]
-            lines.append(f"| {problem}, {test_set} | `{method}` | {_paired_columns(pairs)} |")
+            other = _CHANGED.get(method, "cvdm")
+            pairs = [_on_common_seeds(problem, method, other, test_set, metric, figures) for metric in metrics]
+            lines.append(f"| {problem}, {test_set} | `{method}`, `{other}` | {_paired_columns(pairs)} |")
     return "\n".join(lines)
 
 
@@ -257,11 +257,11 @@ def _paired_columns(pairs: Sequence[tuple[NDArray[np.float64], NDArray[np.float6
     return " | ".join([*columns, str(len(pairs[0][0]) or "")])
 
 
-def _beside_cvdm(
-    problem: str, method: str, test_set: str, metric: str, figures: Figures
+def _on_common_seeds(
+    problem: str, method: str, other: str, test_set: str, metric: str, figures: Figures
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """A method's values and those of CVDM, on the images and seeds that both have."""
-    both = (method, "cvdm")
+    """Values of two methods, on the images and seeds that both have."""
+    both = (method, other)
     seeds = _common_seeds(problem, both, test_set, metric, figures)
     return values_on_common(*(figures.mean_over_seeds(problem, each, test_set, metric, only=seeds) for each in both))
 

@@ -121,7 +121,10 @@ def held_out_images(
     kept_from_testing: bool = False,
     is_mirrored: bool = False,
 ) -> list[TestImage]:
-    """So many images of a set, spread evenly over it, or over the structures and levels of light.
+    """So many images of a set, spread evenly over it.
+
+    All of microscopy's test fields have the levels of light in turn; every third of them, as in the study of solvers,
+    has the middle level alone.
 
     Args:
         problem: One of ``PROBLEMS``.
