@@ -447,7 +447,9 @@ def test_a_choice_is_shown_beside_cvdm_on_what_both_have() -> None:
     ]
     lines = page.blocks(Figures(rows), stored.RESULTS, ROOT)["ablations"].splitlines()
     shown = next(line for line in lines if line.startswith("| qpi, noise-free | `cvdm_population`"))
-    assert shown == "| qpi, noise-free | `cvdm_population`, `cvdm` | 1.181 | -10.0% | 0.031 | not measured yet | |  | 6 |"
+    assert (
+        shown == "| qpi, noise-free | `cvdm_population`, `cvdm` | 1.181 | -10.0% | 0.031 | not measured yet | |  | 6 |"
+    )
     assert len({line.count("|") for line in lines}) == 1
 
 
