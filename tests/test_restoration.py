@@ -265,7 +265,7 @@ def test_a_record_that_was_cut_short_is_no_record(tmp_path: Path) -> None:
         assert np.flatnonzero(journal.done()).tolist() == [3]
     with journal.writer() as writer:
         writer.record(5, 9)
-    assert list(journal.checksums()) == [(3, 1), (5, 9)]
+    assert list(journal.checksums()) == [(3, {1}), (5, {9})]
     path.write_bytes(bytes(16) + whole)
     with pytest.raises(RunError, match="damaged at record 0"):
         journal.done()
@@ -305,6 +305,24 @@ def test_verify_finds_a_changed_chunk(model: Path, source: Path, tmp_path: Path)
     assert chunk.read_bytes() == whole
     chunk.unlink()
     assert len(verify(planned)) == 1
+    run_restoration(planned)
+    assert chunk.read_bytes() == whole
+    assert verify(planned) == []
+
+
+def test_verify_takes_back_what_two_shards_have_done(model: Path, source: Path, tmp_path: Path) -> None:
+    """Of two records neither is the later, and a task counts until both are taken back."""
+    planned = plan_restoration(model, source, tmp_path / "out.zarr", SMALL)
+    run_restoration(planned)
+    journal, number = Journal(planned.journal, planned.job.plan.num_tasks), planned.job.plan.stages[0].start
+    with journal.writer("shard-0-of-2") as writer:
+        writer.record(number, 12345)  # of a chunk that was replaced since
+    assert verify(planned) == []
+    chunk = Path(planned.files[0]) / "0" / "c" / "0" / "0"
+    whole = chunk.read_bytes()
+    chunk.unlink()
+    assert verify(planned) == [number]
+    assert verify(planned) == []
     run_restoration(planned)
     assert chunk.read_bytes() == whole
     assert verify(planned) == []
@@ -404,6 +422,29 @@ def test_a_cluster_of_our_own_listens_on_loopback_only() -> None:
         listening = {address for number in numbers for address in _listening(number)}
     assert listening
     assert {address.split(":")[0] for address in listening} == {"127.0.0.1"}
+
+
+def test_workers_that_join_later_get_work_too(model: Path, tmp_path: Path) -> None:
+    from distributed import Client, LocalCluster
+
+    write_image(tmp_path / "in.tif", noise(128, 128), axes="YX")
+    chosen = Settings(2, 2, chunk=32, halo=0, threads=1)
+    planned = plan_restoration(model, tmp_path / "in.tif", tmp_path / "out.zarr", chosen)
+    numbers = list(planned.job.plan.stages[0])
+    assert len(numbers) == 16
+    run._create_outputs(planned)
+    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        outcomes = Dask(scheduler=cluster.scheduler_address).run(planned.job, numbers)
+        done = [next(outcomes)]
+        assert len(cluster.scheduler.tasks) <= 2
+        cluster.scale(3)
+        with Client(cluster) as client:
+            client.wait_for_workers(3, timeout=60)
+        done += [next(outcomes), next(outcomes)]  # the second was ready before the others joined
+        assert len(cluster.scheduler.tasks) >= 4
+        done += outcomes
+    assert all(outcome.error is None for outcome in done)
+    assert sorted(outcome.number for outcome in done) == numbers
 
 
 def _listening(process: int) -> set[str]:
@@ -516,6 +557,14 @@ def test_a_folder_is_restored_under_the_same_names(tmp_path: Path) -> None:
     itself = CliRunner().invoke(app, [*command[:3], command[2], *command[4:]])
     assert itself.exit_code == 2
     assert "is the folder of the inputs" in itself.output
+    for changed, told in [
+        (["--seed", "1"], "a.tif was restored otherwise: seed 0, now 1"),
+        (["--steps", "3"], "steps 2, now 3"),
+        (["--quantile", "0.5"], "without a_q"),
+    ]:
+        otherwise = CliRunner().invoke(app, [*command, *changed])
+        assert otherwise.exit_code == 2
+        assert told in otherwise.output.replace("\n", " ")
     write_model(model, scale=11.0)
     other = CliRunner().invoke(app, command)
     assert other.exit_code == 2

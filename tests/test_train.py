@@ -294,6 +294,41 @@ def test_few_steps_in_the_time_are_told(
         assert re.search(words, capsys.readouterr().err, re.MULTILINE)
 
 
+def test_time_counts_what_validation_calls(folders: tuple[str, str], tmp_path: Path) -> None:
+    """A panel, of many draws, takes longer than the loss; a time that a run is given has to hold both."""
+    asked = recipe(folders, sample_samples=2, sample_steps=3)
+    trainer = Trainer(asked, RunFolder(tmp_path / "run"), prepare(asked, None), Ranks.join("cpu"))
+    validation = trainer.validation
+    assert validation is not None
+    images: list[int] = []
+    network = trainer.average.network
+    assert isinstance(network, torch.nn.Module)
+    network.register_forward_hook(lambda network, inputs, result: images.append(len(result)))
+    validation.loss(trainer.average, torch.device("cpu"))
+    assert sum(images) == validation.calls_of_loss
+    images.clear()
+    validation.draw(trainer.average, torch.device("cpu"), asked.sample, tmp_path / "panel.png")
+    assert sum(images) == validation.calls_of_panel(asked.sample)
+
+
+def test_a_batch_that_is_not_finite_leaves_the_state_before_it(folders: tuple[str, str], tmp_path: Path) -> None:
+    asked = recipe(folders, train_steps=50, model_norm="population")
+    folder = RunFolder(tmp_path / "run")
+    folder.start(asked)
+    trainer = Trainer(asked, folder, prepare(asked, None), Ranks.join("cpu"))
+    for step in range(2):
+        trainer.advance(trainer.batches(step, trainer.positions))
+    before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
+    good = trainer.batches(2, trainer.positions)
+    with pytest.raises(RunError, match=r"not finite at step 2, on .*; the state before it is saved: mend these images"):
+        trainer.advance(good._replace(target=good.target / 0))
+    resumed = Trainer(asked, folder, prepare(asked, None), Ranks.join("cpu"))
+    resumed._resume()
+    assert resumed.step == 2
+    for name, tensor in resumed.model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
 def test_volumes_train_too(tmp_path: Path) -> None:
     folders = make_pairs(tmp_path, number=3, shape=(16, 20, 24))
     run = train(recipe(folders, train_steps=2, model_ndim=3), tmp_path / "run", quiet=True)

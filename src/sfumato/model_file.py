@@ -128,7 +128,7 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
     if bad:
         raise RunError(
             f"cannot write {path}: {len(bad)} of its tensors, {bad[0]!r} first, have weights that are not finite; "
-            "lower train.learning_rate and start again from an earlier checkpoint"
+            "start a new run with a lower train.learning_rate"
         )
     untouched = f"The {path.name} that was there is intact" if path.exists() else "Nothing else was changed"
     write_tensors(path, model_state, _to_metadata(info), kind="model", untouched=untouched)

@@ -212,7 +212,8 @@ class Trainer:
         started = time.perf_counter()
         if self.validation is not None:
             self.validation.loss(self.average, self.ranks.device)
-        per_step += 2 * (time.perf_counter() - started) / self.recipe.train.validate_every
+            with_panel = 1 + self.validation.calls_of_panel(self.recipe.sample) / self.validation.calls_of_loss
+            per_step += with_panel * (time.perf_counter() - started) / self.recipe.train.validate_every
         return max(1, int(self.ranks.from_first(seconds / per_step)))
 
     def _rounds(self, batch: Batch) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor, Tensor], bool]]:
@@ -305,12 +306,15 @@ class Trainer:
         save_model(self.folder.model_file, self.average.state_dict(), info)
 
     def _stop_at_non_finite(self, batch: Batch, terms: Tensor) -> None:
+        for statistics, before in zip(self.model.buffers(), self.average.buffers(), strict=True):
+            statistics.copy_(before)  # which the batch has spoilt by now
         self.save()
         bad = [name for name, value in zip(Losses._fields, terms.tolist(), strict=True) if not math.isfinite(value)]
         names = ", ".join(map(self.data.train.name, batch.samples))
         raise RunError(
             f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {names}; "
-            "the state before it is saved: look at these images, or lower train.learning_rate"
+            "the state before it is saved: mend these images and run the same command again, or start a new run with a "
+            "lower train.learning_rate"
         )
 
 

@@ -47,6 +47,15 @@ class Validation:
         self._condition_normalization, self._target_normalization = condition, target
         self.condition, self.target = condition.apply(sides[0]), target.apply(sides[1])
 
+    @property
+    def calls_of_loss(self) -> int:
+        """Of the noise network, counted by image."""
+        return _NUM_TIMES * len(self.condition)
+
+    def calls_of_panel(self, settings: SampleRecipe) -> int:
+        """Of the noise network, counted by image: a panel takes longer than a loss."""
+        return len(self.condition[:_NUM_SHOWN]) * max(settings.samples, 2) * settings.steps
+
     @torch.no_grad()
     def loss(self, model: CVDM, device: torch.device) -> float:
         """Diffusion and prior terms, averaged over images and over times spread evenly in (0, 1).

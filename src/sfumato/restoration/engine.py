@@ -115,19 +115,28 @@ class Dask:
                 for number in itertools.islice(waiting, most)
             ]
 
-        num_threads = sum(client.nthreads().values())
-        running = as_completed(submit(IN_FLIGHT_PER_WORKER * max(1, num_threads)), loop=client.loop)
+        def room() -> int:
+            """How many tasks may be with the workers that there are now."""
+            try:
+                return IN_FLIGHT_PER_WORKER * max(1, sum(map(int, client.nthreads().values())))
+            except OSError as error:
+                raise self._gone() from error
+
+        running = as_completed(submit(room()), loop=client.loop)
         for future in running:
             if future.status in ("cancelled", "lost"):
-                raise RunError(
-                    f"the scheduler {self.scheduler or 'of the local workers'} is gone; expected it to stay until all "
-                    "is restored; what was done is kept: give the same command again"
-                )
+                raise self._gone()
             error = future.exception()
             number = int(future.key.rpartition("-")[2])
             yield Outcome(number, 0, 0.0, f"{type(error).__name__}: {error}") if error else future.result()
             future.release()
-            running.update(submit(1))
+            running.update(submit(max(0, room() - running.count())))  # workers may have joined meanwhile, or left
+
+    def _gone(self) -> RunError:
+        return RunError(
+            f"the scheduler {self.scheduler or 'of the local workers'} is gone; expected it to stay until all is "
+            "restored; what was done is kept: give the same command again"
+        )
 
     @contextlib.contextmanager
     def _client(self) -> Iterator["Client"]:

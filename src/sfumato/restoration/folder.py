@@ -14,7 +14,7 @@ from sfumato.errors import ImageError, UnknownFormatError
 from sfumato.model_file import load
 from sfumato.restoration.engine import Engine
 from sfumato.restoration.planning import FORMATS, Restoration, Settings, plan_restoration, png_dtype
-from sfumato.restoration.run import Progress, run_restoration
+from sfumato.restoration.run import Progress, provenance, run_restoration
 
 __all__ = ["is_folder_of_images", "restore_folder"]
 
@@ -92,19 +92,28 @@ def restore_folder(
 
 
 def _is_finished(planned: Restoration) -> bool:
-    """Whether the files are there, and by this model.
+    """Whether all files are there, restored just so.
 
     Raises:
-        ImageError: If they are by another one.
+        ImageError: If they are by another model, or with other settings.
     """
-    file = Path(planned.files[0])
-    if planned.is_store or (planned.journal / "job.json").exists() or not file.exists():
+    files = [Path(file) for file in planned.files]
+    if planned.is_store or (planned.journal / "job.json").exists() or not files[0].exists():
         return False
-    by = open_image(file).metadata.get("model_sha256", planned.job.model_sha256)
-    if by != planned.job.model_sha256:
+    told = open_image(files[0]).metadata  # of a format that keeps none, nothing is known
+    wanted = provenance(planned, planned.job.outputs[0])
+    by = str(told.get("model_sha256", wanted["model_sha256"]))
+    if by != wanted["model_sha256"]:
         raise ImageError(
-            f"{file} was restored by another model ({str(by)[:12]}, this one is {planned.job.model_sha256[:12]}); name "
+            f"{files[0]} was restored by another model ({by[:12]}, this one is {planned.job.model_sha256[:12]}); name "
             "another folder for the outputs, or remove it"
+        )
+    settled = wanted.keys() & told.keys() - {"sfumato", "content"}
+    others = [f"{key} {told[key]}, now {wanted[key]}" for key in sorted(settled) if str(told[key]) != str(wanted[key])]
+    others += [f"without {file.name}" for file in files if not file.exists()]
+    if others:
+        raise ImageError(
+            f"{files[0]} was restored otherwise: {'; '.join(others)}; name another folder for the outputs, or remove it"
         )
     return True
 

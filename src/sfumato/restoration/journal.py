@@ -2,11 +2,12 @@
 
 A record is 16 bytes, appended and flushed to the disk after the chunk itself is durable. Each process writes a file of
 its own, so no two append to one; together they are the journal. A record cut short by a kill is no record. A chunk that
-turns out to be lost is taken back by a record of its own: what counts is how often a task was done and taken back.
+turns out to be lost is taken back by records too: what counts is how often a task was done and taken back.
 """
 
 import contextlib
 import errno
+import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -45,19 +46,28 @@ class Journal:
 
     def done(self) -> NDArray[np.bool_]:
         """Whether each task is recorded, by any writer."""
+        return self.times() > 0
+
+    def times(self) -> NDArray[np.int32]:
+        """How often each task was done and not taken back."""
         times = np.zeros(self.num_tasks, np.int32)
         for records in self._all():
             np.add.at(times, _tasks(records), np.where(_is_taken_back(records), -1, 1))
-        return times > 0
+        return times
 
-    def checksums(self) -> Iterator[tuple[int, int]]:
-        """Every task that is done with its checksum; of one that was recorded twice, the later."""
-        latest: dict[int, int] = {}
+    def checksums(self) -> Iterator[tuple[int, set[int]]]:
+        """Every task that is done, with all checksums it was ever recorded with.
+
+        Writers keep no common order, so of one that was done twice nobody can say whose chunk is there now.
+        """
+        found = [np.zeros(0, np.uint64)]
         for records in self._all():
             kept = records[~_is_taken_back(records)]
-            latest.update(zip(kept["task"].tolist(), kept["checksum"].tolist(), strict=True))
+            found.append(kept["task"] << np.uint64(32) | kept["checksum"].astype(np.uint64))
         done = self.done()
-        yield from ((task, checksum) for task, checksum in sorted(latest.items()) if done[task])
+        for task, group in itertools.groupby(np.unique(np.concatenate(found)).tolist(), key=lambda both: both >> 32):
+            if done[task]:
+                yield task, {both & 0xFFFFFFFF for both in group}
 
     @contextlib.contextmanager
     def writer(self, name: str = "main") -> Iterator["Writer"]:
@@ -91,8 +101,8 @@ class Writer:
         """Say that a task, or several, are done; on return that is durable."""
         self._append(np.asarray(task, np.uint64), checksum)
 
-    def take_back(self, tasks: Sequence[int]) -> None:
-        """Say that tasks which are recorded have to be done again."""
+    def take_back(self, tasks: Sequence[int] | NDArray[np.int64]) -> None:
+        """Take back one record of each of these tasks; one that counts no more has to be done again."""
         self._append(np.asarray(tasks, np.uint64) | _TAKEN_BACK, 0)
 
     def _append(self, tasks: NDArray[np.uint64], checksum: int | Sequence[int]) -> None:
