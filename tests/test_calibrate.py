@@ -20,6 +20,7 @@ from sfumato.data.io import open_image, write_image
 from sfumato.errors import CalibrationError, ModelFileError
 from sfumato.held_out import HeldOutImage, restore_held_out
 from sfumato.inspection import describe
+from sfumato.methods import model_method
 from sfumato.model_file import load, set_calibration
 from sfumato.preparation import open_held_out
 from sfumato.recipe import parse
@@ -85,6 +86,16 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return model, pairs
 
 
+def test_a_picture_that_cannot_be_drawn_takes_no_calibration_with_it(tmp_path: Path) -> None:
+    model, pairs = write_model(tmp_path / "model.safetensors"), write_pairs(tmp_path / "held_out", 9)
+    done = run("calibrate", model, pairs, "--samples", 4, "--steps", 3, "--page", tmp_path / "page.unknown")
+    assert done.exit_code != 0
+    found = load(model).info.calibration
+    assert found is not None
+    assert found.sampled.num_steps == 3
+    assert "mean of 4 samples, 3 steps" in model_method("ours", load(model), num_samples=4).about  # not the recipe's
+
+
 def test_the_factor_of_a_known_problem_is_that_of_its_quantile() -> None:
     for narrow in (1.0, 0.5):
         found = calibrate(gaussian(400, narrow=narrow), sampled=SAMPLED)
@@ -116,6 +127,13 @@ def test_too_few_units_are_refused_with_the_number_needed() -> None:
     assert calibrate(images, sampled=SAMPLED).num_units == 10
     with pytest.raises(CalibrationError, match="no held-out image"):
         calibrate([], sampled=SAMPLED)
+
+
+def test_frames_of_one_file_are_one_unit() -> None:
+    images = [dataclasses.replace(image, name=f"stack.tif[{k}]") for k, image in enumerate(gaussian(12))]
+    with pytest.raises(CalibrationError, match=r"1 independent units.*give the unit '\.\*'"):
+        calibrate(images, sampled=SAMPLED)
+    assert calibrate(images, sampled=SAMPLED, unit=".*").num_units == 12
 
 
 def test_units_that_had_no_say_are_covered() -> None:

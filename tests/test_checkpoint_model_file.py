@@ -15,10 +15,11 @@ from safetensors.torch import load_file, save_file
 import sfumato
 from networks import seeded
 from sfumato.assembly import build_model
+from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.normalize import Normalization
 from sfumato.errors import ModelFileError, RunError
 from sfumato.model import CVDM
-from sfumato.model_file import ModelInfo, inspect_model, load, save_model
+from sfumato.model_file import ModelInfo, inspect_model, load, save_model, set_calibration, set_sampling
 from sfumato.recipe import ModelRecipe, Recipe
 from sfumato.tensor_file import open_tensors
 
@@ -145,6 +146,25 @@ def test_a_file_replaced_while_open_is_read_as_it_was(tmp_path: Path) -> None:
         save_model(path, {name: tensor + 1 for name, tensor in model.state_dict().items()}, info)
         tensors, _ = file.read()
     assert all(torch.equal(tensors[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_what_was_measured_of_other_weights_is_not_written(tmp_path: Path) -> None:
+    """A training that goes on may write the file while it is calibrated."""
+    model, info = make()
+    path = tmp_path / "model.safetensors"
+    save_model(path, model.state_dict(), info)
+    before = load(path).sha256
+    found = Correction("risk_control", 0.9, 1.5, 30, 30, 0.5, Sampled(4, 3, "2m", 0.0))
+    set_calibration(path, found, sha256=before)
+    assert load(path).info.calibration == found
+    now = path.read_bytes()
+    for write in (
+        lambda: set_calibration(path, None, sha256=before),
+        lambda: set_sampling(path, info.recipe.sample, sha256=before),
+    ):
+        with pytest.raises(ModelFileError, match="somebody wrote it meanwhile"):
+            write()
+        assert path.read_bytes() == now
 
 
 def test_what_cannot_be_loaded_is_not_written(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Targets on a finer grid than what was measured: restoring sees what training saw, on the same grid."""
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 import sfumato
 from data_sets import make_photographs
+from sfumato.audit.files import read_measured, read_restored
 from sfumato.cli import app
 from sfumato.data.enlarged import EnlargedFrames, enlarge
 from sfumato.data.frames import FilePairs, FrameReader
@@ -233,3 +235,28 @@ def test_a_small_picture_becomes_a_large_one(tmp_path: Path) -> None:
     assert float(np.abs(written.read().astype(np.float32) - expected).max()) <= 0.51
     exact, _ = restore_file(path, tmp_path / "small.png", tmp_path / "exact.tif", Settings(2, 2))
     np.testing.assert_allclose(open_image(exact).read({}), 255 * alone, rtol=0, atol=1e-3)
+    measured, _ = read_measured(model, tmp_path / "small.png")
+    np.testing.assert_array_equal(measured, shares)
+    for place in (output, exact):
+        audited, _ = read_restored(model, Path(place), tmp_path / "small.png")
+        told = np.clip(alone, 0, 1) if place == output else alone
+        assert float(np.abs(np.asarray(audited, np.float32) - told).max()) <= 0.51 / 255
+    large = np.random.default_rng(1).integers(0, 255, (32, 40, 3), dtype=np.uint8)
+    for name, pixels in (("in", small), ("out", large)):
+        (tmp_path / name).mkdir()
+        write_image(tmp_path / name / "small.png", pixels, axes="YXC")
+    fine = np.asarray(enlarge(shares, (4, 4)), np.float32)
+    for target in (None, tmp_path / "out" / "small.png"):
+        seen, truth = read_image(model, tmp_path / "small.png", target)
+        assert float(np.abs(np.asarray(seen, np.float32) - fine).max()) < 1e-6
+    wanted = np.asarray(large.transpose(2, 0, 1), np.float32) / np.float32(255)
+    assert truth is not None
+    np.testing.assert_array_equal(truth, wanted)
+    command = ["evaluate", f"ours={path}", "--baseline", "bicubic", "--inputs", str(tmp_path / "in")]
+    command += ["--targets", str(tmp_path / "out"), "--samples", "2", "--steps", "2", "--out", str(tmp_path / "scores")]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    with (tmp_path / "scores" / "scores.csv").open(encoding="utf-8") as file:
+        maes = {row["method"]: float(row["MAE"]) for row in csv.DictReader(file)}
+    for name, estimate in {"ours": alone, "bicubic": fine}.items():
+        assert maes[name] == pytest.approx(float(np.abs(estimate - wanted).mean()), rel=1e-3)

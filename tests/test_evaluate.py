@@ -1,6 +1,7 @@
 """Evaluation: scores, tables and a page of methods whose errors are known."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -194,7 +195,21 @@ def test_the_command_compares_models_and_baselines(tmp_path: Path) -> None:
     assert "nothing says where the test images are" in nowhere.output
     own = CliRunner().invoke(app, ["evaluate", str(diffusion), "--samples", "2", "--out", str(tmp_path / "own")])
     assert own.exit_code == 0, own.output
-    assert len((tmp_path / "own" / "scores.csv").read_text().splitlines()) == 1 + 6
+    assert "its validation pairs" in own.output
+    trained_by = open_model(str(diffusion))[1].info.recipe
+    held_out = open_sources(trained_by)["validation"]
+    with (tmp_path / "own" / "scores.csv").open(encoding="utf-8") as scores:
+        names = [row["image"] for row in csv.DictReader(scores)]
+    assert names == [held_out.name(sample) for sample in range(len(held_out))]
+    assert 0 < len(names) < 6
+    file = tmp_path / "same.yaml"
+    file.write_text(json.dumps(trained_by.model_dump(mode="json")), encoding="utf-8")
+    same = CliRunner().invoke(app, [*command, "--recipe", str(file), "--out", str(tmp_path / "same")])
+    assert same.exit_code == 0, same.output
+    assert "its validation pairs" in same.output
+    none = trained_by.model_copy(update={"data": trained_by.data.model_copy(update={"validation_fraction": 0.0})})
+    with pytest.raises(PairingError, match="not trained on"):
+        open_test_set(none, is_own=True)
 
 
 def test_marked_pairs_are_opened_by_one_function(tmp_path: Path) -> None:

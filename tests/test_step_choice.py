@@ -255,6 +255,14 @@ def test_the_command_compares_and_recommends(tmp_path: Path) -> None:
         assert message in " ".join(refused.output.split())
 
 
+def test_steps_of_volumes_are_compared_too(tmp_path: Path) -> None:
+    folders = make_pairs(tmp_path, number=3, shape=(16, 20, 24))
+    model = train(recipe(folders, train_steps=2, model_ndim=3), tmp_path / "run", quiet=True).model_file
+    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--samples", "2", "--most", "2"]
+    done = CliRunner().invoke(app, [*command, "--solver", "2m", "--steps", "2,3", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+
+
 def test_the_recommended_setting_is_adopted(tmp_path: Path) -> None:
     """A model file that adopted a setting is one whose recipe says so, and promises nothing of other draws."""
     folders = make_pairs(tmp_path)

@@ -52,7 +52,7 @@ def calibrate(
         raise CalibrationError(
             f"{len(grouped)} independent units are held out; a guarantee at level {level:g} by {method} needs at least "
             f"{needed}; hold out more, or take the method `recalibrated`, which corrects the standard deviation "
-            "without a guarantee"
+            f"without a guarantee{_about_frames(images, grouped, unit)}"
         )
     return _correct(grouped, sampled, method, level, delta)
 
@@ -152,6 +152,12 @@ def _scores(units: _Units, found: Correction) -> Scores:
     return Scores(
         [[np.abs(image.error) / (found.scale * image.std + found.offset) for image in unit] for unit in units.values()]
     )
+
+
+def _about_frames(images: Sequence[HeldOutImage], grouped: _Units, unit: str | None) -> str:
+    if unit is not None or len(grouped) == len(images):
+        return ""
+    return "; the frames of a file count as one unit: if they are fields of their own, give the unit '.*'"
 
 
 def _grouped(images: Sequence[HeldOutImage], unit: str | None) -> _Units:

@@ -174,7 +174,7 @@ def evaluate(
     return Evaluation(list(methods), images, used, values, affine, examples, notes)
 
 
-def pool(found: Evaluation, pattern: str) -> Evaluation:
+def pool(found: Evaluation, pattern: str | None) -> Evaluation:
     """Average the scores of images that are not independent, such as the channels of one field.
 
     Args:
@@ -183,8 +183,11 @@ def pool(found: Evaluation, pattern: str) -> Evaluation:
     """
     keys = unit_names(found.images, pattern)
     units = list(dict.fromkeys(keys))
+    if pattern is None and len(units) == len(keys):
+        return found
     values = np.stack([found.values[..., [key == unit for key in keys]].mean(-1) for unit in units], axis=-1)
-    note = f"Scores of {len(keys)} images were averaged to {len(units)} independent units by the pattern {pattern!r}."
+    by = "frames of one file count as one" if pattern is None else f"by the pattern {pattern!r}"
+    note = f"Scores of {len(keys)} images were averaged to {len(units)} independent units: {by}."
     return dataclasses.replace(found, images=units, values=values, notes=[*found.notes, note])
 
 

@@ -15,10 +15,12 @@ from sfumato.data.frames import FilePairs, FrameReader, PairSource, evenly_sprea
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
 from sfumato.data.scaling import image_range
+from sfumato.data.shares import as_shares
 from sfumato.diagram import draw_network
 from sfumato.errors import ImageError
 from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.model_file import LoadedModel
+from sfumato.problems.registry import takes_shares
 from sfumato.recipe import SampleRecipe
 from sfumato.restoration.array import as_restored, draw_whole, enlargement, normalised
 from sfumato.restoration.channels import told_channels
@@ -56,15 +58,18 @@ def describe(model: LoadedModel) -> list[str]:
 def read_image(model: LoadedModel, source: Path, target: Path | None) -> tuple[Image, Image | None]:
     """First frame of an image on the grid of the model's targets, (K, H, W), and of its truth, (C, H, W)."""
     data, ndim = model.info.recipe.data, model.info.recipe.model.ndim
+    shares = takes_shares(model.info.recipe.problem)
     if ndim != 2:
         raise ImageError(f"the model takes images of {ndim} spatial axes; figures are drawn for 2 only")
     if target is None:
-        frames = EnlargedFrames(FrameReader(open_image(source, axes=data.input_axes), ndim), enlargement(model))
+        image = open_image(source, axes=data.input_axes)
+        frames = EnlargedFrames(FrameReader(as_shares(image) if shares else image, ndim), enlargement(model))
         return frames.read(0, [0, 0], frames.spatial), None
     pairs = FilePairs(
         [Pair(source.name, source, target)],
         axes=(data.input_axes, data.target_axes),
-        upsample=data.upsample,
+        upsample=model.info.enlarges,
+        shares=shares,
         cache_bytes=0,
     )
     return pairs.read(0, [0, 0], pairs.spatial(0))
@@ -107,7 +112,7 @@ def draw_posterior(
         target: The truth, shape (C, H, W), in the units of the training targets; it is drawn in those that the model
             gives. Without it structure is where the mean of the samples is bright.
         num_samples: The paper has 20; at least 2.
-        num_steps: Network calls per draw; the recipe's if not given.
+        num_steps: Network calls per draw; as in the model's calibration if not given, or the recipe's.
         seed: The same seed gives the same draws.
 
     Raises:
@@ -116,7 +121,7 @@ def draw_posterior(
     _check_samples(model, num_samples)
     folder = _made(folder)
     condition, _ = normalised(measured, model, on_target_grid=True)
-    sampled = sampled_by(model, num_samples, num_steps or model.info.recipe.sample.steps)
+    sampled = sampled_by(model, num_samples, num_steps)
     blocks = draw_whole(condition, model, sampled, seed=seed)
     draws = model.info.target.invert(torch.cat(list(blocks)))[:, 0].numpy()
     with torch.no_grad():

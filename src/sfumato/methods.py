@@ -16,6 +16,7 @@ from sfumato.errors import ImageError, RecipeError
 from sfumato.model_file import LoadedModel, load
 from sfumato.physics.optics import cutoff_frequency
 from sfumato.restoration.array import restore
+from sfumato.restoration.intervals import sampled_by
 
 __all__ = ["CLASSICAL", "Image", "Method", "Microscope", "classical_method", "model_method", "open_model"]
 
@@ -80,8 +81,8 @@ def model_method(
         draws: dict[str, Any] = {"num_samples": num_samples, "num_steps": num_steps, "seed": seed, "image": image}
         return restore(measured, model, **draws, on_target_grid=True).mean
 
-    settings = model.info.recipe.sample
-    about = f"mean of {num_samples} samples, {num_steps or settings.steps} steps, solver {settings.solver}, seed {seed}"
+    drawn = sampled_by(model, num_samples, num_steps)
+    about = f"mean of {num_samples} samples, {drawn.num_steps} steps, solver {drawn.solver}, seed {seed}"
     if isinstance(model.model, Regression):
         about = "regression, one pass"
     relative = model.info.recipe.data.normalize == "image"

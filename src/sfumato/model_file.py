@@ -77,6 +77,11 @@ class ModelInfo:
     factor: tuple[int, ...] | None = None
     calibration: Correction | None = None
 
+    @property
+    def enlarges(self) -> bool:
+        """Whether targets have a finer grid than what is measured."""
+        return self.recipe.data.upsample or max(self.factor or (1,)) > 1
+
     def __post_init__(self) -> None:
         ndim = self.recipe.model.ndim
         if self.factor is not None and (
@@ -157,25 +162,32 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
     return LoadedModel(model.to(at).eval(), info, found)
 
 
-def set_calibration(path: str | Path, calibration: Correction | None, out: str | Path | None = None) -> Path:
+def set_calibration(
+    path: str | Path,
+    calibration: Correction | None,
+    out: str | Path | None = None,
+    *,
+    sha256: str | None = None,
+) -> Path:
     """Write a calibration into a model file, or into a copy of it; its weights stay as they are.
 
     Args:
         path: Of the model file.
         calibration: What `sfumato calibrate` found; None removes one.
         out: Where to write; in place, whole or not at all, if not given.
+        sha256: Hash of the file that was calibrated; a training that went on may have written another since.
 
     Raises:
-        ModelFileError: If it is no model file.
+        ModelFileError: If it is no model file, or another one than was calibrated.
         RunError: If it cannot be written.
     """
     written = Path(path if out is None else out)
-    info, tensors = _read(path)
+    info, tensors = _read(path, sha256)
     save_model(written, tensors, dataclasses.replace(info, calibration=calibration))
     return written
 
 
-def set_sampling(path: str | Path, sample: "SampleRecipe") -> ModelInfo:
+def set_sampling(path: str | Path, sample: "SampleRecipe", *, sha256: str | None = None) -> ModelInfo:
     """Write into a model file how it draws; its weights stay as they are.
 
     A calibration of draws that are made in another way would promise what does not hold, and is taken out.
@@ -183,15 +195,16 @@ def set_sampling(path: str | Path, sample: "SampleRecipe") -> ModelInfo:
     Args:
         path: Of the model file, written in place, whole or not at all.
         sample: Section of its recipe.
+        sha256: Hash of the file that this was found with.
 
     Returns:
         What the file says of itself now.
 
     Raises:
-        ModelFileError: If it is no model file.
+        ModelFileError: If it is no model file, or another one than was meant.
         RunError: If it cannot be written.
     """
-    info, tensors = _read(path)
+    info, tensors = _read(path, sha256)
     recipe, known = info.recipe.model_copy(update={"sample": sample}), info.calibration
     if known is not None and known.sampled != sampled_as(sample, known.sampled.num_samples):
         known = None
@@ -215,11 +228,17 @@ def inspect_model(path: str | Path) -> ModelInfo:
         return _check(file)[0]
 
 
-def _read(path: str | Path) -> tuple[ModelInfo, dict[str, Tensor]]:
+def _read(path: str | Path, sha256: str | None) -> tuple[ModelInfo, dict[str, Tensor]]:
     """What a model file says of itself, and its weights as they are stored."""
     with open_tensors(local_file(path)[0], "model") as file:
         info, _ = _check(file)
-        return info, file.read()[0]
+        tensors, found = file.read()
+    if sha256 is not None and found != sha256:
+        raise ModelFileError(
+            f"{path} has the SHA-256 {found:.12} and had {sha256:.12} when it was measured: somebody wrote it "
+            "meanwhile, and nothing was changed; wait until its training has ended, and give the same command again"
+        )
+    return info, tensors
 
 
 def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:

@@ -99,27 +99,38 @@ def open_sources(
     return _open(recipe, splits, cache_bytes, _divided)
 
 
-def open_test_set(recipe: Recipe) -> PairSource:
+def open_test_set(recipe: Recipe, *, shares: bool = False, is_own: bool = False) -> PairSource:
     """The samples of a recipe that are marked `test`; pairs of files of which nobody marked any are all taken.
 
     Args:
         recipe: As for :func:`open_sources`.
+        shares: For a model that takes pictures as shares of their brightest value: divide pairs of files by it.
+        is_own: Whether it is the recipe of a model that is tested: where no pair is marked, those that its training
+            took for validation are all that it has not learned from.
 
     Raises:
         RecipeError: If nothing says where images are.
         PairingError: If none is for testing.
     """
-    return open_held_out(recipe, "test")
+    if not is_own:
+        return open_held_out(recipe, "test", shares=shares)
+    sources = _open(recipe, ["test"], 0, _own_test, shares)
+    if "test" not in sources:
+        raise PairingError(
+            "the model's recipe has no samples of the split `test`, and none for validation that could stand for them; "
+            "give pairs that it was not trained on"
+        )
+    return sources["test"]
 
 
-def open_held_out(recipe: Recipe, split: str) -> PairSource:
+def open_held_out(recipe: Recipe, split: str, *, shares: bool = False) -> PairSource:
     """The same for any split, such as `validation`; images are as the recipe's training has them, but not scaled.
 
     Raises:
         RecipeError: If nothing says where images are.
         PairingError: If none is in that split.
     """
-    sources = _open(recipe, [split], 0, lambda pairs, _: _marked(pairs, split))
+    sources = _open(recipe, [split], 0, lambda pairs, _: _marked(pairs, split), shares)
     if split not in sources:
         raise PairingError(
             f"the data has no samples of the split `{split}`; mark some, or give a data set that has some"
@@ -130,7 +141,9 @@ def open_held_out(recipe: Recipe, split: str) -> PairSource:
 _Divide = Callable[[list[Pair], Recipe], dict[str, list[Pair]]]
 
 
-def _open(recipe: Recipe, splits: Collection[str], cache_bytes: int, divide: _Divide) -> dict[str, PairSource]:
+def _open(
+    recipe: Recipe, splits: Collection[str], cache_bytes: int, divide: _Divide, shares: bool = False
+) -> dict[str, PairSource]:
     """What a recipe's data holds of some splits, wherever it is; ``divide`` puts pairs of files into splits."""
     data = recipe.data
     if data.store:
@@ -142,7 +155,14 @@ def _open(recipe: Recipe, splits: Collection[str], cache_bytes: int, divide: _Di
         parts = divide(_pairs(data), recipe)
         axes = (data.input_axes, data.target_axes)
         sources = {
-            split: FilePairs(part, ndim=recipe.model.ndim, axes=axes, upsample=data.upsample, cache_bytes=cache_bytes)
+            split: FilePairs(
+                part,
+                ndim=recipe.model.ndim,
+                axes=axes,
+                upsample=data.upsample,
+                shares=shares,
+                cache_bytes=cache_bytes,
+            )
             for split, part in parts.items()
             if part and split in splits
         }
@@ -175,6 +195,13 @@ def _marked(pairs: list[Pair], split: str) -> dict[str, list[Pair]]:
     if not any(pair.split for pair in pairs):
         return {split: pairs}
     return {split: [pair for pair in pairs if pair.split == split]}
+
+
+def _own_test(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
+    """Of the pairs that a model was trained on: those for testing or, if nobody marked any, those for validation."""
+    if any(pair.split for pair in pairs):
+        return _marked(pairs, "test")
+    return {"test": _divided(pairs, recipe)["validation"]}
 
 
 def _open_problem(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:

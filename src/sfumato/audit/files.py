@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from sfumato.data.frames import FrameReader
 from sfumato.data.io import open_image
+from sfumato.data.shares import as_shares
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
+from sfumato.problems.registry import full_scale, takes_shares
 
 __all__ = ["read_measured", "read_restored"]
 
@@ -18,18 +20,26 @@ Array = NDArray[np.generic]
 def read_measured(
     model: LoadedModel, path: str | Path, *, axes: str | None = None, frame: int = 0
 ) -> tuple[Array, float | None]:
-    """One frame (K, H, W), and the side of its pixels in micrometres if the file says it."""
+    """One frame (K, H, W) as the model takes it, and the side of its pixels in micrometres if the file says it."""
     image = open_image(path, axes=axes or model.info.recipe.data.input_axes)
+    image = as_shares(image) if takes_shares(model.info.recipe.problem) else image
     size = image.pixel_size.get("X")
     return _frame(FrameReader(image, 2), frame), None if size is None else size.to("micrometer")
 
 
-def read_restored(model: LoadedModel, path: Path, *, frame: int = 0) -> tuple[Array, Array | None]:
-    """One frame (C, H, W) and, if `restore --keep-samples` wrote them, its samples (N, C, H, W)."""
+def read_restored(
+    model: LoadedModel, path: Path, measured: str | Path, *, frame: int = 0
+) -> tuple[Array, Array | None]:
+    """One frame (C, H, W) and, if `restore --keep-samples` wrote them, its samples (N, C, H, W).
+
+    A restored picture has the units of the measured one, whatever the type of its file; here it has the model's.
+    """
     axes = model.info.recipe.data.target_axes
+    full = full_scale(model.info.recipe.problem, open_image(measured).dtype)
     stem, _, suffixes = path.name.partition(".")
     beside = sorted(path.parent.glob(f"{stem}_sample[0-9][0-9][0-9].{suffixes}"))
-    restored, *samples = [_frame(FrameReader(open_image(place, axes=axes), 2), frame) for place in [path, *beside]]
+    found = [_frame(FrameReader(open_image(place, axes=axes), 2), frame) for place in [path, *beside]]
+    restored, *samples = found if full == 1 else [np.asarray(image, np.float32) / np.float32(full) for image in found]
     return restored, np.stack(samples) if len(samples) > 1 else None
 
 

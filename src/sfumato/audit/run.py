@@ -217,7 +217,7 @@ def draw_samples(
         return np.asarray(model.info.target.invert(regress(condition, model)[None]).numpy())
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; samples can only disagree if there are two; give more")
-    sampled = sampled_by(model, num_samples, num_steps or model.info.recipe.sample.steps)
+    sampled = sampled_by(model, num_samples, num_steps)
     blocks = draw_whole(condition, model, sampled, seed=seed)
     return np.asarray(model.info.target.invert(torch.cat(list(blocks))).numpy())
 

@@ -15,6 +15,6 @@ Unit = Annotated[
     str | None,
     typer.Option(
         help="Regular expression on file names; images whose first group is the same count as one, such as '(.*)_' for "
-        "069_0.tif and 069_1.tif."
+        "069_0.tif and 069_1.tif. Without it the frames of a file count as one; '.*' counts each."
     ),
 ]

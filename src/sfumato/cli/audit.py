@@ -52,7 +52,7 @@ def audit(
 
         loaded = load(model, device=device)
         measured, pixel_of_file = read_measured(loaded, source, axes=axes, frame=frame)
-        image, draws = (None, None) if restored is None else read_restored(loaded, restored, frame=frame)
+        image, draws = (None, None) if restored is None else read_restored(loaded, restored, source, frame=frame)
         optics = Optics(
             pixel_um=pixel_um or pixel_of_file,
             numerical_aperture=numerical_aperture,

@@ -11,6 +11,7 @@ from sfumato.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.calibrate import Checked
+    from sfumato.model_file import ModelInfo
     from sfumato.recipe import Recipe
 
 __all__ = ["calibrate"]
@@ -62,7 +63,9 @@ def calibrate(
         from sfumato.held_out import restore_held_out
         from sfumato.hub import is_address
         from sfumato.model_file import load, set_calibration
+        from sfumato.plotting import matplotlib
         from sfumato.preparation import open_held_out
+        from sfumato.problems.registry import takes_shares
         from sfumato.progress import Bar
         from sfumato.restoration.intervals import sampled_by
 
@@ -70,9 +73,12 @@ def calibrate(
             raise RecipeError(f"--level is {level} and --delta {delta}; give numbers between 0 and 1")
         if out is None and is_address(model):
             raise RecipeError(f"{model} is on the Hub, where nothing is written; give --out for the calibrated model")
+        if page is not None or report is not None:
+            matplotlib()  # what is missing is told before hours of sampling
         loaded = load(model, device=device)
         sampled = sampled_by(loaded, samples, steps)
-        source = open_held_out(_recipe(loaded.info.recipe, held_out), split)
+        shares = takes_shares(loaded.info.recipe.problem)
+        source = open_held_out(_recipe(loaded.info, held_out), split, shares=shares)
         with Bar("restoring", 0) as bar:
             images = restore_held_out(
                 loaded, source, sampled=sampled, level=level, seed=seed, most=most,
@@ -81,6 +87,7 @@ def calibrate(
             )  # fmt: skip
         settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
         found = correct(images, **settings)
+        written = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
         checked = cross_validate(images, **settings)
         for line in _lines(checked, level):
             typer.echo(line)
@@ -96,17 +103,17 @@ def calibrate(
             from sfumato.calibration_figures import draw_calibration
 
             draw_calibration(images, found, checked, page)
-        written = set_calibration(model, found, out)
         typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")
         typer.echo(f"calibrated: {written}: {found.label}", err=True)
 
 
-def _recipe(recipe: "Recipe", place: Path) -> "Recipe":
+def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
     """The model's recipe with its data in another place."""
     from sfumato.data.ome_zarr import is_zarr
 
-    nowhere: dict[str, str | None] = dict.fromkeys(("inputs", "targets", "manifest", "store", "folder"))
-    problem = "pairs"
+    recipe = info.recipe
+    nowhere: dict[str, str | bool | None] = dict.fromkeys(("inputs", "targets", "manifest", "store", "folder"))
+    nowhere["upsample"], problem = info.enlarges, "pairs"
     if not place.exists():
         raise RecipeError(f"{place} does not exist; expected held-out pairs; check its name")
     if place.suffix.lower() == ".csv":

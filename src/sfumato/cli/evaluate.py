@@ -7,7 +7,7 @@ import typer
 
 from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import Device, Unit
-from sfumato.cli.settings import tested_recipe
+from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.errors import RecipeError
 
 __all__ = ["evaluate"]
@@ -60,7 +60,8 @@ def evaluate(
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
 
-    Without any word on where test pairs are, they are the test split of the first model's own recipe.
+    Without any word on where test pairs are, they are the test split of the first model's own recipe, or those for
+    validation where none is marked.
     """
     with plain_errors():
         from sfumato import evaluate as evaluation
@@ -68,6 +69,7 @@ def evaluate(
         from sfumato.methods import Microscope, classical_method, model_method, open_model
         from sfumato.phase_methods import TwoShots, phase_method
         from sfumato.preparation import open_test_set
+        from sfumato.problems.registry import takes_shares
         from sfumato.progress import Bar
         from sfumato.report import markdown, write_csv, write_report
 
@@ -90,18 +92,21 @@ def evaluate(
             *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
         ]
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
-        test = tested_recipe(recipe, given, [model for _, model in opened])
+        test, is_own = tested_recipe(recipe, given, [model for _, model in opened])
+        if is_own:
+            typer.echo(OWN_TEST, err=True)
+        shares = any(takes_shares(model.info.recipe.problem) for _, model in opened)
         with Bar("evaluating", 0) as bar:
             found = evaluation.evaluate(
                 methods,
-                open_test_set(test),
+                open_test_set(test, shares=shares, is_own=is_own),
                 affine=affine,
                 remove_mean=remove_mean,
                 pixel_um=pixel_um if resolution else None,
                 most=most,
                 progress=lambda done, total: bar.show(done, "estimates", total=total),
             )
-        units = found if unit is None else evaluation.pool(found, unit)
+        units = evaluation.pool(found, unit)
         rows = evaluation.summarise(units, seed=seed)
         page = write_report(units, rows, out)
         write_csv(found, out / "scores.csv")  # of every image, whatever the unit

@@ -7,7 +7,7 @@ import typer
 
 from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import Device, ModelFile
-from sfumato.cli.settings import tested_recipe
+from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -70,7 +70,8 @@ def inspect(
     With several numbers of --steps, or of --last-noise, the draws of test pairs are measured for each: error, coverage,
     time and the CRPS (continuous ranked probability score: one number for error and spread, lower is better). Few steps
     make a sampler over-confident, so the cheapest setting that is as calibrated as the best is recommended. Without any
-    word on where test pairs are, they are the test split of the model's own recipe.
+    word on where test pairs are, they are the test split of the model's own recipe, or those for validation where none
+    is marked.
     """
     with plain_errors():
         from sfumato.hub import is_address
@@ -109,7 +110,7 @@ def inspect(
                 loaded, settings, given, out, tolerances, samples=samples, most=most, crop=crop, level=level, seed=seed
             )
             if adopt:
-                now = set_sampling(model, drawn_by(best, usual))
+                now = set_sampling(model, drawn_by(best, usual), sha256=loaded.sha256)
                 typer.echo(f"adopted: {model} now draws by {best}", err=True)
                 if loaded.info.calibration is not None and now.calibration is None:
                     typer.echo("its calibration was of other draws and is taken out: calibrate it again", err=True)
@@ -139,15 +140,23 @@ def _compare(
 ) -> "Setting":
     """Measure, print and draw; the recommended setting."""
     from sfumato.inspection import compare_steps
+    from sfumato.plotting import matplotlib
     from sfumato.preparation import open_test_set
+    from sfumato.problems.registry import takes_shares
     from sfumato.progress import Bar
     from sfumato.step_choice import recommend, summarise
     from sfumato.step_report import draw_steps, explain, table, write_steps_csv
 
-    test = tested_recipe(None, given, [loaded])
+    matplotlib()  # what is missing is told before hours of sampling
+    test, is_own = tested_recipe(None, given, [loaded])
+    if is_own:
+        typer.echo(OWN_TEST, err=True)
     # Truths in the scale that the model gives: draws are measured as they are, without a fit to the truth.
     matched = {"match_intensity": loaded.info.recipe.data.match_intensity}
-    pairs = open_test_set(test.model_copy(update={"data": test.data.model_copy(update=matched)}))
+    shares = takes_shares(loaded.info.recipe.problem)
+    pairs = open_test_set(
+        test.model_copy(update={"data": test.data.model_copy(update=matched)}), shares=shares, is_own=is_own
+    )
     with Bar("comparing steps", 0) as bar:
         found = compare_steps(
             loaded,

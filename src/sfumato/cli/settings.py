@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from sfumato.model_file import LoadedModel
     from sfumato.recipe import Recipe
 
-__all__ = ["places", "recipe_of", "tested_recipe"]
+__all__ = ["OWN_TEST", "places", "recipe_of", "tested_recipe"]
+
+
+OWN_TEST = (
+    "test pairs: those of the model's own recipe or, where none is marked `test`, its validation pairs, which chose "
+    "its weights"
+)
 
 
 def places(given: dict[str, str | None]) -> list[str]:
@@ -50,11 +56,17 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
     return recipes.parse(yaml.safe_dump(values), source="the settings")
 
 
-def tested_recipe(path: Path | None, given: dict[str, str | None], models: "list[LoadedModel]") -> "Recipe":
-    """The recipe whose test pairs are meant: of a file, of the first model, or one of pairs in the places given."""
+def tested_recipe(
+    path: Path | None, given: dict[str, str | None], models: "list[LoadedModel]"
+) -> "tuple[Recipe, bool]":
+    """The recipe whose test pairs are meant: of a file, of the first model, or one of pairs in the places given.
+
+    And whether its data are those that a model was trained on, of which not all may be taken.
+    """
     told = [model.info.recipe.data for model in models]
     if path is not None:
-        return recipe_of(path, places(given))
+        chosen = recipe_of(path, places(given))
+        return chosen, not any(given.values()) and chosen.data in told
     if given["folder"] or not any(given.values()):
         if not models:
             raise RecipeError(
@@ -62,8 +74,9 @@ def tested_recipe(path: Path | None, given: dict[str, str | None], models: "list
                 "its folder, or a model whose recipe says it"
             )
         moved = given if given["folder"] else {}
-        return models[0].info.recipe.model_copy(update={"data": told[0].model_copy(update=moved)})
-    upsample = not told or any(data.upsample for data in told)
-    chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}"])
+        return models[0].info.recipe.model_copy(update={"data": told[0].model_copy(update=moved)}), not moved
+    upsample = not told or any(model.info.enlarges for model in models)
+    ndim = models[0].info.recipe.model.ndim if models else 2
+    chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}", f"model.ndim={ndim}"])
     axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}
-    return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)})
+    return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)}), False

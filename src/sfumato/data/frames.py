@@ -16,6 +16,7 @@ from sfumato.data.enlarged import enlarged_region
 from sfumato.data.image import Image
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
+from sfumato.data.shares import as_shares
 from sfumato.data.view import View
 from sfumato.errors import PairingError
 
@@ -117,6 +118,7 @@ class FilePairs:
         ndim: Spatial axes of the model.
         axes: Axes of conditions and of targets, where the files do not say.
         upsample: Bring smaller conditions to the target's grid (bicubic).
+        shares: Take pictures of whole numbers as shares of the brightest one.
         cache_bytes: How much decoded data may stay in memory.
     """
 
@@ -127,6 +129,7 @@ class FilePairs:
         ndim: int = 2,
         axes: tuple[str | None, str | None] = (None, None),
         upsample: bool = False,
+        shares: bool = False,
         cache_bytes: int = 2**31,
     ) -> None:
         if not pairs:
@@ -135,8 +138,8 @@ class FilePairs:
         self.pairs = list(pairs)
         self._readers = [
             (
-                FrameReader(_open(p.condition, axes[0]), ndim),
-                FrameReader(_open(p.target, axes[1]), ndim),
+                FrameReader(_open(p.condition, axes[0], shares), ndim),
+                FrameReader(_open(p.target, axes[1], shares), ndim),
             )
             for p in pairs
         ]
@@ -222,8 +225,9 @@ class FilePairs:
         return first.channels
 
 
-def _open(side: Path | View, axes: str | None) -> Image:
-    return side.open() if isinstance(side, View) else open_image(side, axes=axes)
+def _open(side: Path | View, axes: str | None, shares: bool) -> Image:
+    image = side.open() if isinstance(side, View) else open_image(side, axes=axes)
+    return as_shares(image) if shares else image
 
 
 def _factor(pair: Pair, condition: FrameReader, target: FrameReader, upsample: bool) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ def unit_names(images: Sequence[str], pattern: str | None) -> list[str]:
     Args:
         images: Their names.
         pattern: Regular expression; images are one unit where its first group (or all that it matches) is the same. An
-            image that it does not match, and every image if it is None, is a unit of its own.
+            image that it does not match is a unit of its own. If it is None, the frames of a file are one unit:
+            planes and moments of one field are not independent.
 
     Raises:
         RecipeError: If it is no regular expression.
@@ -22,9 +23,11 @@ def unit_names(images: Sequence[str], pattern: str | None) -> list[str]:
     Example:
         >>> unit_names(["069_0.npy", "069_1.npy", "070_0.npy"], "(.*)_")
         ['069', '069', '070']
+        >>> unit_names(["stack.tif[0]", "stack.tif[1]", "single.tif"], None)
+        ['stack.tif', 'stack.tif', 'single.tif']
     """
     if pattern is None:
-        return list(images)
+        return [re.sub(r"\[\d+\]$", "", name) for name in images]
     try:
         matches = [re.search(pattern, name) for name in images]
     except re.error as error:

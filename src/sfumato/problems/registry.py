@@ -9,6 +9,7 @@ import numpy as np
 
 from sfumato.data.completed import Completion
 from sfumato.data.frames import PairSource
+from sfumato.data.shares import brightest
 from sfumato.errors import RecipeError
 from sfumato.problems import microscopy, natural, phase
 from sfumato.problems.request import Forward, Request
@@ -33,6 +34,11 @@ _SHARES = frozenset({"natural"})
 """Problems whose conditions are pictures, read as shares of the brightest value that their type can hold."""
 
 
+def takes_shares(word: str) -> bool:
+    """Whether models of a problem take pictures as shares of the brightest value that their type can hold."""
+    return word in _SHARES
+
+
 def full_scale(word: str, dtype: np.dtype[Any]) -> float:
     """What a picture's pixels are divided by before a model of a problem sees them.
 
@@ -40,7 +46,7 @@ def full_scale(word: str, dtype: np.dtype[Any]) -> float:
         >>> full_scale("natural", np.dtype(np.uint8)), full_scale("pairs", np.dtype(np.uint8))
         (255.0, 1.0)
     """
-    return float(np.iinfo(dtype.name).max) if word in _SHARES and dtype.kind in "iu" else 1.0
+    return brightest(dtype) if takes_shares(word) else 1.0
 
 
 def completion(word: str, forward: Forward) -> Completion | None:
