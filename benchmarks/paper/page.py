@@ -144,13 +144,14 @@ def _claim(claim: Claim, found: Sequence[Finding]) -> str:
     return "\n".join(lines)
 
 
-def _methods(problem: str) -> list[str]:
-    """Labels of a problem's methods in the order of the matrix, without the draws of the study of solvers."""
+def _methods(problem: str, test_set: str | None = None) -> list[str]:
+    """Labels of what is drawn of a test set, or of any, in the order of the matrix, without the study of solvers."""
     found = []
     for cell in CELLS:
         kinds = ("model", "tuned", "classical")
         if cell.problem == problem and cell.tier < 3 and cell.kind in kinds and cell.method != "truth":
-            found += [label(cell, draw) for draw in cell.draws]
+            draws = [draw for draw in cell.draws if test_set is None or not draw.sets or test_set in draw.sets]
+            found += [label(cell, draw) for draw in draws]
     return list(dict.fromkeys(found))
 
 
@@ -174,7 +175,7 @@ def _tables(problem: str, figures: Figures) -> str:
 
 def _table(problem: str, test_set: str, figures: Figures, group: str) -> str:
     """Means over images, of all seeds, with 95% intervals. It names no winner: verdicts do, by their tests."""
-    metrics, methods = SHOWN[problem], _methods(problem)
+    metrics, methods = SHOWN[problem], _methods(problem, test_set)
     values = {
         (method, metric): _in_group(figures.mean_over_seeds(problem, method, test_set, metric), group)
         for method in methods
