@@ -299,57 +299,47 @@ def trials(problem: str) -> list[Cell]:
 
 ATTEMPT = "attempt_"
 DEFAULT = f"{ATTEMPT}default"
-_UNIT_SIZE = {"qpi": "model.scale=0.525", "microscopy": "model.scale=0.161"}
-"""Root mean square of what is diffused, as training measures it on the first patches; by default it is divided by twice
-that, so that it has half of unit size."""
-_FIXED = {
-    "qpi": (LINEAR, "model.beta_ends=[1.0e-4, 0.04]"),
-    "microscopy": (COSINE, "model.gamma_end=0.000001"),
+_FIXED = (LINEAR, "model.beta_ends=[1.0e-4, 0.04]")
+"""As the trials chose for phases."""
+_ON_BOTH: Mapping[str, tuple[str, ...]] = {
+    "default": (),
+    "rates_6_to_30": ("model.rate_ends=[6, 30]",),
+    "velocity_loss": ("model.objective=velocity",),
+    "noise_loss": ("model.objective=noise",),
+    "instance": (INSTANCE,),
+    "population": (POPULATION,),
 }
-"""As the trials chose."""
 _ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    problem: {
-        "default": (),
-        "unit_size": (size,),
-        "fixed": _FIXED[problem],
-        "fixed_unit_size": (size, *_FIXED[problem]),
-        "global": ("model.schedule=global",),
+    "qpi": {
+        **_ON_BOTH,
+        "rates_4_to_20": ("model.rate_ends=[4, 20]",),
+        "rates_14_to_70": ("model.rate_ends=[14, 70]",),
         "smoothness_1e-3": ("model.smoothness_weight=1.0e-3",),
         "smoothness_1e-4": ("model.smoothness_weight=1.0e-4",),
-        "rates_6_to_30": ("model.rate_ends=[6, 30]",),
-        "rates_4_to_20": ("model.rate_ends=[4, 20]",),
-        "velocity_loss": ("model.objective=velocity",),
-        "noise_loss": ("model.objective=noise",),
         "schedule_faster": ("train.schedule_speed=10",),
-        "instance": (INSTANCE,),
-        "population": (POPULATION,),
-    }
-    for problem, size in _UNIT_SIZE.items()
-}
-_MORE_ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "qpi": {
-        "rates_14_to_70": ("model.rate_ends=[14, 70]",),
+        # The root mean square of what is diffused, as training measures it on the first patches; by default it is
+        # divided by twice that, so that it has half of unit size.
+        "unit_size": ("model.scale=0.525",),
         "noise": ("model.predicts=noise",),
-        "instance_fixed": (INSTANCE, *_FIXED["qpi"]),
         "patches_128": ("data.patch=128", "train.batch_size=2"),
-        "transport_shown": (TRANSPORT,),
-        "transport": FROM_TRANSPORT,
+        "fixed": _FIXED,
+        "instance_fixed": (INSTANCE, *_FIXED),
     },
-    "microscopy": {"unscaled": (UNSCALED,)},
+    "microscopy": {**_ON_BOTH, "global": ("model.schedule=global",)},
 }
-"""Whose worth was looked for on one problem."""
+_DEFAULT_SEEDS = {"qpi": (0, 1), "microscopy": (0,)}
 _VARIANTS: Mapping[str, tuple[str, ...]] = {"qpi": ("rates_shown", "schedule_from_bound", "times_logit_normal")}
 """Of :mod:`paper.variants`."""
 
 
 def _attempts(problem: str) -> list[Cell]:
-    """Short trainings, as those of the tuning, that show what a choice of ours is worth; the default with two seeds."""
-    default, *others = {**_ATTEMPTS[problem], **_MORE_ATTEMPTS[problem]}.items()
+    """Short trainings, as those of the tuning, that show what a choice of ours is worth."""
     short: Mapping[str, Any] = {"tier": 3, "kind": "trial", "sets": ("validation",)}
     return [
         *(
             Cell(problem, f"{ATTEMPT}{name}", seed, settings=settings, **short)
-            for (name, settings), seed in [(default, 0), (default, 1), *((other, 0) for other in others)]
+            for name, settings in _ATTEMPTS[problem].items()
+            for seed in (_DEFAULT_SEEDS[problem] if name == "default" else (0,))
         ),
         *(Cell(problem, f"{ATTEMPT}{name}", variant=name, **short) for name in _VARIANTS.get(problem, ())),
     ]
