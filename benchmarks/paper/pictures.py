@@ -112,11 +112,21 @@ PICTURES: Sequence[Picture] = (
     *(
         Picture(
             *(f"microscopy_{other}_{structure}", "Figs. of App. I", _MICROSCOPY, structure, (method, "cvdm")),
-            *("comparison", f"{structure}: {NAMES[method]} and CVDM, means of {SAMPLES} samples, with their errors"),
+            *("comparison", f"{structure}: {told}, with their errors"),
         )
-        for other, method, structures in (
-            ("cddpm", "cddpm_tuned", ("Microtubules", "F-actin", "ER")),
-            ("dfcan", "dfcan", ("CCPs", "ER", "Microtubules", "F-actin")),
+        for other, method, told, structures in (
+            (
+                "cddpm",
+                "cddpm_tuned",
+                f"tuned CDDPM and CVDM, means of {SAMPLES} samples",
+                ("Microtubules", "F-actin", "ER"),
+            ),
+            (
+                "dfcan",
+                "dfcan",
+                f"DFCAN, and the mean of {SAMPLES} samples of CVDM",
+                ("CCPs", "ER", "Microtubules", "F-actin"),
+            ),
         )
         for structure in structures
     ),
