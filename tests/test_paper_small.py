@@ -428,14 +428,14 @@ def test_attempts_are_compared_on_images_in_common() -> None:
         for method, seed, first, value in (
             ("attempt_default", 0, 0, 1.0),
             ("attempt_default", 1, 7, 2.0),
-            ("attempt_global", 0, 0, 1.1),
+            ("attempt_fixed", 0, 0, 1.1),
         )
         for n in range(8)
     ]
     lines = page.blocks(Figures(rows), stored.RESULTS, ROOT)["attempts"].splitlines()
     other_seed = next(line for line in lines if line.startswith("| qpi | `attempt_default`, seed 1"))
     assert other_seed.endswith("| |  | 1 |")
-    assert next(line for line in lines if "| `attempt_global`" in line).endswith("| +10.0% | 0.0078 | 8 |")
+    assert next(line for line in lines if "| `attempt_fixed`" in line).endswith("| +10.0% | 0.0078 | 8 |")
 
 
 def test_a_choice_is_shown_beside_cvdm_on_what_both_have() -> None:
