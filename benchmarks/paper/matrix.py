@@ -328,6 +328,7 @@ _ATTEMPTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "microscopy": {**_ON_BOTH, "global": ("model.schedule=global",)},
 }
 _DEFAULT_SEEDS = {"qpi": (0, 1), "microscopy": (0,)}
+"""One shows that a second seed, which keeps other images for validation, does not compare; so there is no other."""
 _VARIANTS: Mapping[str, tuple[str, ...]] = {"qpi": ("rates_shown", "schedule_from_bound", "times_logit_normal")}
 """Of :mod:`paper.variants`."""
 

@@ -6,6 +6,7 @@ and a task is the same wherever it is done, so the engine has no say in the resu
 
 import contextlib
 import itertools
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ __all__ = ["IN_FLIGHT_PER_WORKER", "Certificates", "Dask", "Engine", "InProcess"
 IN_FLIGHT_PER_WORKER = 2
 """Tasks per worker that are sent ahead, so that none waits for the next."""
 
+_ASK_EVERY = 1.0
+"""Seconds between questions to the scheduler how many workers there are: tasks of a pyramid take milliseconds each."""
 _MOST_DEATHS = 100
 """Workers that may die under one task before it is called the culprit; on a cluster they are killed at will."""
 
@@ -122,7 +125,8 @@ class Dask:
             except OSError as error:
                 raise self._gone() from error
 
-        running = as_completed(submit(room()), loop=client.loop)
+        most, asked = room(), time.monotonic()
+        running = as_completed(submit(most), loop=client.loop)
         for future in running:
             if future.status in ("cancelled", "lost"):
                 raise self._gone()
@@ -130,7 +134,9 @@ class Dask:
             number = int(future.key.rpartition("-")[2])
             yield Outcome(number, 0, 0.0, f"{type(error).__name__}: {error}") if error else future.result()
             future.release()
-            running.update(submit(max(0, room() - running.count())))  # workers may have joined meanwhile, or left
+            if time.monotonic() - asked > _ASK_EVERY:  # workers may have joined meanwhile, or left
+                most, asked = room(), time.monotonic()
+            running.update(submit(max(0, most - running.count())))
 
     def _gone(self) -> RunError:
         return RunError(
