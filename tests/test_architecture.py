@@ -41,6 +41,7 @@ LAYERS: dict[str, int] = {
     "data": 2,
     "problems": 2,
     # 3, runs
+    "strict_yaml": 3,
     "recipe": 3,
     "assembly": 3,
     "tensor_layout": 3,

@@ -7,20 +7,45 @@ the nearest name and the line; the resolved recipe is written to the run folder 
 import difflib
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from sfumato import strict_yaml
 from sfumato.errors import RecipeError
 
 __all__ = ["DataRecipe", "ModelRecipe", "Recipe", "SampleRecipe", "TrainRecipe", "dump", "load", "parse", "schema"]
 
 Positive = Annotated[int, Field(gt=0)]
+_MOST_SHOWN = 200
+"""Characters of a wrong value that an error repeats."""
+_MOST_ERRORS = 20
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """Where numbers are expected, pydantic would take true for 1 and the word inf for infinity."""
+        if _takes_numbers(cls.model_fields[str(info.field_name)].annotation):
+            for number in _parts(value):
+                if isinstance(number, bool):
+                    raise ValueError(f"{str(number).lower()} is not a number; give one")
+                if isinstance(number, str) and number.strip().lstrip("+-").lower() in ("inf", "infinity", "nan"):
+                    raise ValueError(f"{number} is not a finite number; give one")
+        return value
+
+
+def _takes_numbers(annotation: Any) -> bool:
+    return annotation in (int, float) or any(_takes_numbers(part) for part in get_args(annotation))
+
+
+def _parts(value: Any) -> list[Any]:
+    """The single values of a field."""
+    return list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, list) else [value]
 
 
 class DataRecipe(_Section):
@@ -206,13 +231,8 @@ def parse(text: str, *, source: str = "recipe") -> Recipe:
         >>> parse("train: {steps: 10}").train.steps
         10
     """
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{source} is not YAML: {error}; check indentation and quotes at that place") from error
-    except RecursionError as error:
-        raise RecipeError(f"{source} is nested too deeply to be a recipe; flatten it") from error
+    document = strict_yaml.read(text, source=source)
+    values = document.values
     if values is None:
         return Recipe()
     if not isinstance(values, dict):
@@ -220,7 +240,7 @@ def parse(text: str, *, source: str = "recipe") -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        lines = [_explain(details, node, source) for details in error.errors()]
+        lines = [_explain(details, document, source) for details in error.errors()[:_MOST_ERRORS]]
         raise RecipeError("\n".join(lines)) from None
 
 
@@ -234,18 +254,22 @@ def schema() -> str:
     return json.dumps(Recipe.model_json_schema(), indent=2)
 
 
-def _explain(details: Any, node: yaml.Node | None, source: str) -> str:
+def _explain(details: Any, document: strict_yaml.Document, source: str) -> str:
     """One validation error in words: where, what was got, what to do."""
     place = [part for part in details["loc"] if not isinstance(part, int)]
-    name, line = ".".join(map(str, place)) or "the recipe", _line(node, place)
+    name, line = ".".join(map(str, place)) or "the recipe", document.line(place)
     where = f"{source}, line {line}" if line else source
     if details["type"] == "extra_forbidden":
         known = list(_section(place[:-1]).model_fields)
         near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"known keys here: {', '.join(known)}"
-        return f"{where}: no such key as {name!r}; {hint}"
+        return f"{where}: no such key as {_short(repr(name))}; {hint}"
     message = details["msg"].removeprefix("Value error, ")
-    return f"{where}: {name} is {details['input']!r}; {message[0].lower()}{message[1:]}"
+    return f"{where}: {name} is {_short(repr(details['input']))}; {message[0].lower()}{message[1:]}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _section(place: list[Any]) -> type[BaseModel]:
@@ -256,16 +280,3 @@ def _section(place: list[Any]) -> type[BaseModel]:
         assert isinstance(annotation, type)
         section = annotation
     return section
-
-
-def _line(node: yaml.Node | None, place: list[Any]) -> int | None:
-    """The line, from 1, of the key that a path leads to, or of its nearest parent that is in the text."""
-    line = None
-    for key in place:
-        if not isinstance(node, yaml.MappingNode):
-            break
-        found = [(k, v) for k, v in node.value if k.value == str(key)]
-        if not found:
-            break
-        line, node = found[0][0].start_mark.line + 1, found[0][1]
-    return line

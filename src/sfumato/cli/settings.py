@@ -39,11 +39,12 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
     import yaml
 
     from sfumato import recipe as recipes
+    from sfumato import strict_yaml
 
     text = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
     if path is not None:
         recipes.load(path)  # complains with line numbers, which the merged text below no longer has
-    values = yaml.safe_load(text) or {}
+    values = strict_yaml.read(text, source=str(path)).values or {}
     for setting in settings:
         key, found, value = setting.partition("=")
         if not found:
@@ -52,7 +53,9 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
         place = values
         for section in sections:
             place = place.setdefault(section, {})
-        place[field] = yaml.safe_load(value)
+            if not isinstance(place, dict):
+                raise RecipeError(f"--set got {setting!r}, but {section} is {place!r}, which has no fields; remove one")
+        place[field] = strict_yaml.read(value, source=f"--set {setting}").values
     return recipes.parse(yaml.safe_dump(values), source="the settings")
 
 
