@@ -372,8 +372,8 @@ def test_every_pixel_reaches_its_own_end_with_the_papers_schedule() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"num_samples": 0}, "at least 1 of each"),
-        ({"num_steps": -3}, "num_steps -3"),
+        ({"num_samples": 0}, "num_samples is 0; expected a whole number of at least 1"),
+        ({"num_steps": -3}, "num_steps is -3"),
         ({"solver": "heun"}, "2m, first_order, algorithm2"),
         ({"grid": "cosine"}, "log_snr, uniform"),
         ({"eta": 1.5}, "from 0"),

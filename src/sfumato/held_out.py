@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from sfumato.baselines import Regression
@@ -83,7 +82,7 @@ def restore_held_out(
     for place, index in enumerate(chosen):
         measured, truth = source.read(index, [0] * source.ndim, source.spatial(index))
         condition, _ = normalised(measured, model, on_target_grid=True)
-        wanted = model.info.target.apply(torch.from_numpy(as_restored(truth, model)), axis=0)
+        wanted = model.info.target.of_pixels(as_restored(truth, model), axis=0)
         middle = _middle(wanted.shape[1:], keep_side)
         posterior, kept = Posterior(sampled.num_samples, quantiles=ends), []
         for block in draw_whole(condition, model, sampled, seed=seed, image=place):

@@ -217,7 +217,7 @@ def crops(model: LoadedModel, source: PairSource, *, most: int, crop: int | None
         middle = (slice(None), *(slice(c, c + s) for c, s in zip(corners, sizes, strict=True)))
         low_high = image_range(seen, data.quantiles) if data.normalize == "image" else None
         condition, _ = normalised(seen[middle], model, on_target_grid=True, low_high=low_high)
-        pairs.append((condition, torch.from_numpy(as_restored(truth, model)[middle])))
+        pairs.append((condition, torch.from_numpy(as_restored(truth, model)[middle]).float()))
     return pairs
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "JSON",
     "LoadedModel",
     "ModelInfo",
+    "check_loaded",
     "inspect_model",
     "load",
     "sampled_as",
@@ -160,6 +161,26 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
     tensors = {name: tensors.pop(name).to(torch.float32) for name in list(tensors)}
     model.load_state_dict(tensors, assign=True)
     return LoadedModel(model.to(at).eval(), info, found)
+
+
+def check_loaded(model: object) -> None:
+    """Refuse what is given in place of a loaded model.
+
+    Raises:
+        ModelFileError: If it is a path, networks alone, or anything else.
+    """
+    if isinstance(model, LoadedModel):
+        return
+    if isinstance(model, str | Path):
+        raise ModelFileError(
+            f"the model is a path, {str(model)[:80]!r}; expected a loaded one; give sfumato.load(path)"
+        )
+    if isinstance(model, CVDM):
+        raise ModelFileError(
+            f"the model is a bare {type(model).__name__}, which knows no normalisation and no recipe; expected what "
+            "sfumato.load gives; load its file, or draw from normalised images with sfumato.sample"
+        )
+    raise ModelFileError(f"the model is a {type(model).__name__}; expected what sfumato.load gives; load a model file")
 
 
 def set_calibration(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from sfumato.bounds import seed_of
+
 __all__ = ["NoiseField", "philox"]
 
 _WORD = 0xFFFFFFFF
@@ -49,7 +51,7 @@ class NoiseField:
     """Unit normal noise over an unbounded image, addressed by where it is used.
 
     Attributes:
-        seed: Any integer of up to 64 bits.
+        seed: Any whole number from 0 on of up to 64 bits.
         sample: Number of the first posterior sample, so that later ones can be drawn in later calls.
         image: Number of the first image of a batch, so that a batch can be split.
         origin: Global coordinates of the first pixel, one per spatial axis; all 0 if empty.
@@ -65,6 +67,9 @@ class NoiseField:
     sample: int = 0
     image: int = 0
     origin: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", seed_of(self.seed))
 
     def __call__(
         self,

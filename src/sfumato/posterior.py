@@ -11,6 +11,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from sfumato.bounds import whole
+
 __all__ = ["Posterior"]
 
 
@@ -32,11 +34,9 @@ class Posterior:
     """
 
     def __init__(self, num_samples: int, *, quantiles: Sequence[float] = ()) -> None:
-        if num_samples < 1:
-            raise ValueError(f"num_samples is {num_samples}; give at least 1")
         if not all(0 < level < 1 for level in quantiles):
             raise ValueError(f"quantiles are {list(quantiles)}; give levels between 0 and 1")
-        self.num_samples = num_samples
+        self.num_samples = num_samples = whole("num_samples", num_samples)
         self.quantiles = tuple(quantiles)
         self.count = 0
         self._mean: Tensor | None = None
@@ -57,7 +57,17 @@ class Posterior:
         return posterior
 
     def add(self, samples: Tensor) -> Self:
-        """Take in a block of samples, shape (n, ...)."""
+        """Take in a block of samples, shape (n, ...), all blocks with the same pixels."""
+        if not isinstance(samples, Tensor) or not samples.is_floating_point() or samples.ndim < 1:
+            raise ValueError(
+                f"samples are {getattr(samples, 'dtype', type(samples).__name__)}; expected a floating-point tensor of "
+                "shape (n, ...); convert them with torch.as_tensor(samples).float()"
+            )
+        if self._mean is not None and samples.shape[1:] != self._mean.shape:
+            raise ValueError(
+                f"samples have shape {tuple(samples.shape)} and those before (n, {str(tuple(self._mean.shape))[1:]}; "
+                "add samples of the same pixels"
+            )
         added = len(samples)
         if added == 0 or self.count + added > self.num_samples:
             raise ValueError(

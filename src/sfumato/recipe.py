@@ -13,6 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from sfumato import strict_yaml
+from sfumato.bounds import seed_of
 from sfumato.errors import RecipeError
 
 __all__ = ["DataRecipe", "ModelRecipe", "Recipe", "SampleRecipe", "TrainRecipe", "dump", "load", "parse", "schema"]
@@ -24,18 +25,17 @@ _MOST_ERRORS = 20
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
+    )
 
     @field_validator("*", mode="before")
     @classmethod
     def _numbers_are_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Where numbers are expected, pydantic would take true for 1 and the word inf for infinity."""
-        if _takes_numbers(cls.model_fields[str(info.field_name)].annotation):
-            for number in _parts(value):
-                if isinstance(number, bool):
-                    raise ValueError(f"{str(number).lower()} is not a number; give one")
-                if isinstance(number, str) and number.strip().lstrip("+-").lower() in ("inf", "infinity", "nan"):
-                    raise ValueError(f"{number} is not a finite number; give one")
+        """Where numbers are expected, pydantic would take true for 1."""
+        takes_numbers = _takes_numbers(cls.model_fields[str(info.field_name)].annotation)
+        if takes_numbers and any(isinstance(number, bool) for number in _parts(value)):
+            raise ValueError("true and false are not numbers; give one")
         return value
 
 
@@ -238,7 +238,11 @@ def parse(text: str, *, source: str = "recipe") -> Recipe:
     if not isinstance(values, dict):
         raise RecipeError(f"{source} holds a {type(values).__name__}, expected keys such as `data:` and `train:`")
     try:
-        return Recipe.model_validate(values)
+        recipe = Recipe.model_validate(values)
+        seed_of(recipe.train.seed)  # not of the field: models were trained with negative seeds, and open
+        return recipe
+    except RecipeError as error:
+        raise RecipeError(f"{source}, line {document.line(['train', 'seed'])}: train.{error}") from None
     except ValidationError as error:
         lines = [_explain(details, document, source) for details in error.errors()[:_MOST_ERRORS]]
         raise RecipeError("\n".join(lines)) from None

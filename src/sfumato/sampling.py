@@ -30,6 +30,8 @@ from typing import Literal, NamedTuple, Protocol, get_args
 import torch
 from torch import Tensor, nn
 
+from sfumato.bounds import whole
+from sfumato.errors import ImageError, ModelFileError
 from sfumato.model import Prediction
 from sfumato.noise import NoiseField
 from sfumato.schedule import Schedule
@@ -135,12 +137,14 @@ def sample(
         torch.Size([3, 2, 1, 16, 16])
     """
     _check_settings(num_samples, num_steps, solver, eta, grid, clamp)
+    _check_model(model)
+    _check_condition(condition)
     shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
-    _check_images(condition, initial, shape)
+    _check_initial(condition, initial, shape)
     with _evaluating(model):
         schedule, center = model.schedule(condition), model.center(condition)
         end, fractions = _path(schedule, condition, num_steps, grid, last_noise)
-        noise = seed if callable(seed) else NoiseField(int(seed))
+        noise = seed if callable(seed) else NoiseField(seed)
 
         def draw(step: int) -> Tensor:
             return noise(step, shape, dtype=condition.dtype, device=condition.device)
@@ -278,8 +282,8 @@ def _repeat(images: Tensor, num_samples: int) -> Tensor:
 def _check_settings(
     num_samples: int, num_steps: int, solver: str, eta: float, grid: str, clamp: tuple[float, float] | None
 ) -> None:
-    if num_samples < 1 or num_steps < 1:
-        raise ValueError(f"num_samples is {num_samples} and num_steps {num_steps}; give at least 1 of each")
+    whole("num_samples", num_samples)
+    whole("num_steps", num_steps)
     if solver not in get_args(Solver):
         raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}")
     if grid not in get_args(Grid):
@@ -292,11 +296,28 @@ def _check_settings(
         raise ValueError(f"clamp is {clamp}; give the lowest value first, then a higher one")
 
 
-def _check_images(condition: Tensor, initial: Tensor | None, shape: torch.Size) -> None:
-    if not condition.is_floating_point():
-        raise ValueError(f"condition is {condition.dtype}; normalise it as in training, to floating point")
+def _check_model(model: Denoiser) -> None:
+    if not hasattr(model, "predict"):
+        raise ModelFileError(
+            f"the model is a {type(model).__name__}, which predicts nothing; expected a CVDM; give the `model` of what "
+            "sfumato.load returns"
+        )
+
+
+def _check_condition(condition: Tensor) -> None:
+    if not isinstance(condition, Tensor) or not condition.is_floating_point():
+        kind = getattr(condition, "dtype", type(condition).__name__)
+        raise ImageError(
+            f"condition is {kind}; normalise it as in training, to a tensor of floating point, or give the image to "
+            "sfumato.restore"
+        )
+    if condition.ndim < 3 or condition.numel() == 0:
+        raise ImageError(f"condition has shape {tuple(condition.shape)}; expected (B, K, *spatial) with pixels in it")
     if not bool(condition.isfinite().all()):
-        raise ValueError("condition has NaN or infinite pixels; replace them or leave the image out")
+        raise ImageError("condition has NaN or infinite pixels; replace them or leave the image out")
+
+
+def _check_initial(condition: Tensor, initial: Tensor | None, shape: torch.Size) -> None:
     if initial is not None and (initial.shape, initial.dtype) != (shape, condition.dtype):
         raise ValueError(
             f"initial has shape {tuple(initial.shape)} and is {initial.dtype}; expected {tuple(shape)}, which is "

@@ -43,9 +43,9 @@ class Validation:
             source.read(index, ((size - self._size) // 2).tolist(), self._size)
             for index, size in zip(chosen, sizes, strict=True)
         ]
-        sides = [torch.stack([torch.from_numpy(c[i].astype(np.float32)) for c in crops]) for i in (0, 1)]
+        sides = [np.stack([crop[side] for crop in crops]) for side in (0, 1)]
         self._condition_normalization, self._target_normalization = condition, target
-        self.condition, self.target = condition.apply(sides[0]), target.apply(sides[1])
+        self.condition, self.target = condition.of_pixels(sides[0]), target.of_pixels(sides[1])
 
     @property
     def calls_of_loss(self) -> int:

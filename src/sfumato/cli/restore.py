@@ -96,7 +96,7 @@ def restore(
             halo=halo,
             tile=tile,
             batch=batch,
-            threads=threads or (1 if workers else None),
+            threads=1 if threads is None and workers else threads,
         )
         if uncertainty == "schedule":
             from sfumato.uncertainty import SCHEDULE_NOTE

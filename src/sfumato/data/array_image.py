@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from sfumato.data.image import Array, Box, Image, PixelSize
+from sfumato.data.pixels import as_pixels
 
 __all__ = ["ArrayImage"]
 
@@ -35,4 +36,4 @@ class ArrayImage(Image):
         )
 
     def _fetch(self, box: Box) -> Array:
-        return np.asarray(self.array[box])
+        return as_pixels(self.array[box], name=self.name)

@@ -69,11 +69,14 @@ class PatchBatches:
         patches = [self._patch(*drawn) for drawn in zip(samples, corners, turns, strict=True)]
         condition, target = (torch.stack(side) for side in zip(*patches, strict=True))
         times = torch.from_numpy(self.order.times(step, positions)).float()
-        return Batch(self.condition.apply(condition), self.target.apply(target), times, samples.tolist())
+        return Batch(condition, target, times, samples.tolist())
 
     def _patch(self, sample: int, corner: NDArray[np.int64], turn: int) -> tuple[Tensor, Tensor]:
         sides = self.source.read(int(sample), corner.tolist(), [self.patch] * self.source.ndim)
-        condition, target = (_turned(side, int(turn)) for side in sides)
+        condition, target = (
+            scaling.of_pixels(_turned(side, int(turn)), axis=0)
+            for scaling, side in zip((self.condition, self.target), sides, strict=True)
+        )
         if not (bool(condition.isfinite().all()) and bool(target.isfinite().all())):
             raise PairingError(
                 f"{self.source.name(int(sample))} has NaN or infinite pixels near {corner.tolist()}; "
@@ -92,11 +95,10 @@ def check_patch_fits(source: PairSource, patch: int) -> None:
         )
 
 
-def _turned(patch: NDArray[np.generic], turn: int) -> Tensor:
-    """One of the eight symmetries of the square, of the last two axes, as float32."""
+def _turned(patch: NDArray[np.generic], turn: int) -> NDArray[np.generic]:
+    """One of the eight symmetries of the square, of the last two axes."""
     patch = np.rot90(patch, turn % 4, axes=(-2, -1))
-    patch = np.flip(patch, -1) if turn >= 4 else patch
-    return torch.from_numpy(np.ascontiguousarray(patch).astype(np.float32, copy=False))
+    return np.flip(patch, -1) if turn >= 4 else patch
 
 
 def prefetch(

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.data.pixels import floats
+
 __all__ = ["EnlargedFrames", "Frames", "enlarge", "enlarge_tensor", "enlarged_region"]
 
 Array = NDArray[np.generic]
@@ -53,7 +55,9 @@ def enlarge_tensor(images: Tensor, factor: Sequence[int]) -> Tensor:
 
 
 def enlarge(image: Array, factor: Sequence[int]) -> Array:
-    """An image (K, *spatial) on a grid finer by ``factor``, as float32; by a factor of 1 it stays as it is.
+    """An image (K, *spatial) on a grid finer by ``factor``, as float32, or as float64 if it needs to be.
+
+    By a factor of 1 it stays as it is.
 
     Example:
         >>> enlarge(np.ones((1, 3, 4)), (2, 2)).shape
@@ -61,7 +65,7 @@ def enlarge(image: Array, factor: Sequence[int]) -> Array:
     """
     if all(f == 1 for f in factor):
         return image
-    return enlarge_tensor(torch.from_numpy(np.ascontiguousarray(image).astype(np.float32))[None], factor)[0].numpy()
+    return enlarge_tensor(torch.from_numpy(floats(np.ascontiguousarray(image)))[None], factor)[0].numpy()
 
 
 def enlarged_region(

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.bounds import whole
 from sfumato.data.cache import FrameCache
 from sfumato.data.enlarged import enlarged_region
 from sfumato.data.image import Image
@@ -32,7 +33,8 @@ def evenly_spread(number: int, most: int | None) -> list[int]:
         >>> evenly_spread(10, 4), evenly_spread(3, None)
         ([0, 3, 6, 9], [0, 1, 2])
     """
-    return [int(index) for index in np.linspace(0, number - 1, number if most is None else min(most, number))]
+    taken = number if most is None else min(whole("the number of images to take", most), number)
+    return [int(index) for index in np.linspace(0, number - 1, taken)]
 
 
 class PairSource(Protocol):

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.data.order import uniform
+from sfumato.data.pixels import MOST_WHOLE, floats
 from sfumato.errors import PairingError
 
 __all__ = ["Normalization", "fit"]
@@ -69,6 +70,18 @@ class Normalization:
         """
         images = images if images.is_floating_point() else images.to(torch.float32)
         return (images - self._along(self.offset, images, axis)) / self._along(self.scale, images, axis)
+
+    def of_pixels(self, pixels: NDArray[Any], *, axis: int = 1) -> Tensor:
+        """Pixels of any type, in the data's units, to normalised float32.
+
+        From pixels that float32 cannot tell apart the offset is subtracted in float64, so that they keep their levels.
+        """
+        held = np.require(floats(pixels), requirements=["C", "W"])
+        near = self.apply(torch.from_numpy(held.astype(np.float32, copy=False)), axis=axis)
+        if held.dtype == np.float32:
+            return near
+        exact = torch.from_numpy(held)
+        return torch.where(exact.abs() > MOST_WHOLE, self.apply(exact, axis=axis).to(torch.float32), near)
 
     def invert(self, images: Tensor, *, axis: int = 1) -> Tensor:
         """Normalised images, shape (B, C, *spatial), back to the data's units."""

@@ -1,8 +1,10 @@
 """Writing OME-TIFF, and plain TIFF with a note for what OME-TIFF cannot hold."""
 
+import hashlib
 import itertools
 import json
 import math
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ _BIG = 2**32 - 2**25
 TILE = 256
 """Side of a tile in pixels, for images that are not smaller."""
 _TILE_UNIT = 16
+_NO_IDENTITY = str(uuid.UUID(int=0))
+"""Of an OME-TIFF as long as its pixels are not known."""
 
 
 def write_tiff(
@@ -45,6 +49,8 @@ def write_tiff(
         compression="zlib",
         metadata=_note(ordered, pixels.dtype, pixel_size, metadata),
     )
+    if _is_ome(ordered, pixels.dtype):
+        _identify(path, hashlib.blake2b(pixels.data))
 
 
 def write_tiff_tiles(
@@ -68,10 +74,10 @@ def write_tiff_tiles(
         metadata: Anything JSON can hold.
     """
     tile = tuple(min(TILE, -(-length // _TILE_UNIT) * _TILE_UNIT) for length in shape[-2:])
-    num_bytes = math.prod(shape) * dtype.itemsize
+    num_bytes, seen = math.prod(shape) * dtype.itemsize, hashlib.blake2b()
     with tifffile.TiffWriter(path, bigtiff=num_bytes > _BIG, ome=_is_ome(axes, dtype)) as file:
         file.write(
-            _tiles(parts, tile, dtype),
+            _counted(_tiles(parts, tile, dtype), seen),
             shape=shape,
             dtype=dtype,
             tile=tile,
@@ -80,6 +86,8 @@ def write_tiff_tiles(
             compression="zlib",
             metadata=_note(axes, dtype, pixel_size, metadata),
         )
+    if _is_ome(axes, dtype):
+        _identify(path, seen)
 
 
 def tiff_order(axes: str) -> str:
@@ -100,6 +108,32 @@ def _tiles(parts: Iterable[Array], tile: tuple[int, ...], dtype: np.dtype[Any]) 
                 yield full
 
 
+def _counted(tiles: Iterable[Array], seen: "hashlib.blake2b") -> Iterator[Array]:
+    """The same tiles, each of which goes into a hash."""
+    for tile in tiles:
+        seen.update(tile.data)
+        yield tile
+
+
+def _identify(path: Path, seen: "hashlib.blake2b") -> None:
+    """Give an OME-TIFF an identity made of its content, so that the same image is the same file.
+
+    Args:
+        path: Of the file, whose identity is still that of all files.
+        seen: Of its pixels; what describes them joins.
+    """
+    with tifffile.TiffFile(path) as file:
+        tag = file.pages.first.tags["ImageDescription"]
+        start, length = tag.valueoffset, tag.count
+    with path.open("r+b") as raw:
+        raw.seek(start)
+        text = raw.read(length)
+        seen.update(text)
+        identity = uuid.UUID(bytes=seen.digest()[:16], version=5)
+        raw.seek(start + text.index(_NO_IDENTITY.encode()))
+        raw.write(str(identity).encode())
+
+
 def _is_ome(axes: str, dtype: np.dtype[Any]) -> bool:
     return "S" not in axes and dtype.name in _OME_TYPES
 
@@ -111,7 +145,7 @@ def _note(
     if not _is_ome(axes, dtype):
         sizes = {axis: (size.value, size.unit) for axis, size in pixel_size.items()}
         return {"axes": axes, "pixel_size": sizes, "sfumato": dict(metadata)}
-    note = {"axes": axes} | _ome_sizes(pixel_size)
+    note = {"axes": axes, "UUID": _NO_IDENTITY} | _ome_sizes(pixel_size)
     if "channels" in metadata:
         note["Channel"] = {"Name": list(metadata["channels"])}
     return note | ({"Description": json.dumps({"sfumato": dict(metadata)})} if metadata else {})

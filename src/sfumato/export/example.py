@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from sfumato.data.frames import FrameReader
 from sfumato.data.io import open_image
+from sfumato.data.shares import as_shares
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
+from sfumato.problems.registry import takes_shares
 from sfumato.restoration.channels import completed, measured_channels
 
 __all__ = ["example_image"]
@@ -37,7 +39,8 @@ def example_image(model: LoadedModel, source: Path | None, side: int) -> NDArray
         for axis in range(2, 2 + ndim):
             fine = fine.narrow(axis, 8, side)
         return info.condition.invert(0.4 * fine)[0].numpy()
-    frames = completed(FrameReader(open_image(source, axes=info.recipe.data.input_axes), ndim), info)
+    opened = open_image(source, axes=info.recipe.data.input_axes)
+    frames = completed(FrameReader(as_shares(opened) if takes_shares(info.recipe.problem) else opened, ndim), info)
     size = [min(side, full) for full in frames.spatial]
     corner = [(full - part) // 2 for full, part in zip(frames.spatial, size, strict=True)]
     image = frames.read(0, corner, size)

@@ -14,7 +14,7 @@ from sfumato.errors import RecipeError
 from sfumato.problems import microscopy, natural, phase
 from sfumato.problems.request import Forward, Request
 
-__all__ = ["PROBLEMS", "completion", "full_scale", "open_problem"]
+__all__ = ["PROBLEMS", "completion", "full_scale", "open_problem", "takes_shares"]
 
 PROBLEMS: Mapping[str, Callable[[Request], dict[str, PairSource]]] = MappingProxyType(
     {

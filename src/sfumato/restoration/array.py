@@ -2,21 +2,23 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from sfumato.baselines import Regression
 from sfumato.calibration.correction import Sampled
 from sfumato.data.enlarged import enlarge
+from sfumato.data.pixels import as_pixels, floats
 from sfumato.data.scaling import image_range, scale_to
 from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
+from sfumato.model_file import LoadedModel, check_loaded
 from sfumato.noise import NoiseField
 from sfumato.posterior import Posterior
+from sfumato.problems.registry import full_scale
 from sfumato.restoration.channels import completion_of, measured_channels
 from sfumato.restoration.hint import check_schedule, schedule_map
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
@@ -62,7 +64,7 @@ class Restored(NamedTuple):
 
 
 def restore(
-    array: NDArray[np.generic],
+    array: ArrayLike | Tensor,
     model: LoadedModel,
     *,
     num_samples: int | None = None,
@@ -80,7 +82,9 @@ def restore(
 
     Args:
         array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
-            channel, (*spatial). A model of finer targets enlarges it first, as its training inputs were.
+            channel, (*spatial); an array, a tensor or lists of numbers. A model of finer targets enlarges it first, as
+            its training inputs were. A model of pictures takes whole numbers as shares of the largest of their type,
+            as `sfumato restore` does, and what is restored has their units.
         model: From :func:`sfumato.load`.
         num_samples: How many draws, at least 2, or 1 if the uncertainty is not taken from them; as many as the model
             was calibrated with if not given, or 16.
@@ -95,7 +99,9 @@ def restore(
         progress: Called with the number of draws that were just made.
 
     Raises:
-        ImageError: If the image does not fit the model or has NaN or infinite pixels.
+        ImageError: If the image does not fit the model, or has NaN, infinite or masked pixels, or none.
+        ModelFileError: If the model is not what :func:`sfumato.load` gives.
+        RecipeError: If a number is out of its range.
 
     Example:
         >>> model = sfumato.load("run/model.safetensors")  # doctest: +SKIP
@@ -103,7 +109,9 @@ def restore(
         >>> restored.mean.shape == image.shape  # doctest: +SKIP
         True
     """
-    condition, has_channels = normalised(array, model, on_target_grid=on_target_grid)
+    check_loaded(model)
+    pixels = as_pixels(array)
+    condition, has_channels = normalised(pixels, model, on_target_grid=on_target_grid)
     restored = restore_condition(
         condition,
         model,
@@ -115,6 +123,10 @@ def restore(
         uncertainty=uncertainty,
         progress=progress,
     )
+    full = full_scale(model.info.recipe.problem, pixels.dtype)
+    if full != 1:
+        scaled = {name: getattr(restored, name) for name in ("mean", "std", "low", "high")}
+        restored = restored._replace(**{k: None if v is None else v * np.float32(full) for k, v in scaled.items()})
     if has_channels or len(restored.mean) > 1:
         return restored
     std, low, high, hint = (None if image is None else image[0] for image in restored[1:5])
@@ -269,11 +281,10 @@ def enlargement(model: LoadedModel) -> tuple[int, ...]:
     return (1,) * model.info.recipe.model.ndim
 
 
-def as_restored(truth: NDArray[np.generic], model: LoadedModel) -> NDArray[np.float32]:
+def as_restored(truth: NDArray[np.generic], model: LoadedModel) -> NDArray[np.floating[Any]]:
     """A truth (C, *spatial) in the units that the model gives: scaled by its own range where training did that."""
     data = model.info.recipe.data
-    scaled = scale_to(truth, image_range(truth, data.quantiles)) if data.normalize == "image" else truth
-    return np.asarray(scaled, np.float32)
+    return scale_to(truth, image_range(truth, data.quantiles)) if data.normalize == "image" else floats(truth)
 
 
 def normalised(
@@ -286,15 +297,16 @@ def normalised(
     """The image as the network takes it, shape (1, K, *spatial), and whether it came with channels.
 
     A region of an image that is scaled by its own range needs the range of the whole, ``low_high``.
+
+    Raises:
+        ImageError: As in :func:`restore`.
     """
+    array = as_pixels(array)
     ndim, channels = model.info.recipe.model.ndim, model.info.condition_channels
     has_channels = array.ndim == ndim + 1
     pixels = array if has_channels else array[None]
-    if array.dtype.kind not in "biuf" or not bool(np.isfinite(pixels).all()):
-        raise ImageError(
-            f"the image is of type {array.dtype} or has NaN or infinite pixels; expected finite numbers; "
-            "replace the bad pixels"
-        )
+    if not bool(np.isfinite(pixels).all()):
+        raise ImageError("the image has NaN or infinite pixels; expected finite numbers; replace the bad pixels")
     computed = completion_of(model.info)
     if computed is not None and pixels.ndim == ndim + 1 and len(pixels) == computed.measured:
         pixels = computed.complete(pixels)
@@ -309,8 +321,15 @@ def normalised(
     data = model.info.recipe.data
     if not on_target_grid:
         pixels = enlarge(pixels, enlargement(model))
-    scaled = pixels
+    full = full_scale(model.info.recipe.problem, array.dtype)
+    if full != 1:
+        pixels = np.asarray(pixels, np.float32) / np.float32(full)
     if data.normalize == "image":
-        scaled = scale_to(pixels, image_range(pixels, data.quantiles) if low_high is None else low_high)
-    tensor = torch.from_numpy(np.ascontiguousarray(scaled).astype(np.float32)).to(device)
-    return model.info.condition.apply(tensor[None]), has_channels
+        pixels = scale_to(pixels, image_range(pixels, data.quantiles) if low_high is None else low_high)
+    condition = model.info.condition.of_pixels(pixels[None]).to(device)
+    if not bool(condition.isfinite().all()):
+        raise ImageError(
+            "the image has pixels too far from the model's training inputs for a number to hold; expected pixels like "
+            "theirs; check the units"
+        )
+    return condition, has_channels

@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 
 from torch import Tensor
 
+from sfumato.bounds import whole
 from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.normalize import Normalization
 from sfumato.model_file import LoadedModel, ModelInfo, sampled_as
@@ -18,14 +19,18 @@ _SAMPLES = 16
 
 
 def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, num_steps: int | None = None) -> Sampled:
-    """How a model draws; what is None is as in its calibration, or the recipe's if it has none."""
+    """How a model draws; what is None is as in its calibration, or the recipe's if it has none.
+
+    Raises:
+        RecipeError: If one of the numbers is below 1.
+    """
     info = model.info if isinstance(model, LoadedModel) else model
     usual, known = sampled_as(info.recipe.sample, _SAMPLES), info.calibration
     if known is not None:
         usual = replace(usual, num_samples=known.sampled.num_samples, num_steps=known.sampled.num_steps)
     if num_samples is not None:
-        usual = replace(usual, num_samples=num_samples)
-    return usual if num_steps is None else replace(usual, num_steps=num_steps)
+        usual = replace(usual, num_samples=whole("the number of samples", num_samples))
+    return usual if num_steps is None else replace(usual, num_steps=whole("the number of steps", num_steps))
 
 
 def correction_for(model: LoadedModel, sampled: Sampled) -> Correction | None:

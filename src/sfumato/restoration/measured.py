@@ -12,7 +12,7 @@ from sfumato.data.frames import FrameReader
 from sfumato.data.image import Image, PixelSize
 from sfumato.data.io import open_image
 from sfumato.data.scaling import image_range
-from sfumato.model_file import LoadedModel
+from sfumato.model_file import LoadedModel, check_loaded
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.array import enlargement, normalised
 from sfumato.restoration.channels import completed
@@ -43,6 +43,7 @@ class Measured:
     def __init__(
         self, source: str | Image, model: LoadedModel, *, axes: str | None = None, on_target_grid: bool = False
     ) -> None:
+        check_loaded(model)
         ndim = model.info.recipe.model.ndim
         image = source if isinstance(source, Image) else open_image(source, axes=axes)
         frames = FrameReader(image, ndim)

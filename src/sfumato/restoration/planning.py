@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from sfumato.baselines import Regression
+from sfumato.bounds import seed_of, whole
 from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.convert import check_format
 from sfumato.data.image import PixelSize
@@ -76,6 +77,18 @@ class Settings:
     tile: int | None = None
     batch: int | None = None
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers out of their range, before a model is read.
+
+        Raises:
+            RecipeError: With the option's name.
+        """
+        seed_of(self.seed)
+        least = {"num_samples": 1, "num_steps": 1, "first_image": 0, "chunk": 1, "halo": 0, "tile": 1, "batch": 1}
+        for name, number in (least | {"threads": 1}).items():
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), number)
 
 
 @dataclass(frozen=True)
