@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sfumato.assembly import build_model, least_weights
 from sfumato.calibration.correction import Correction, Sampled
+from sfumato.data.enlarged import is_factor
 from sfumato.data.normalize import Normalization
 from sfumato.device import usable_device
 from sfumato.errors import ModelFileError, RecipeError, RunError
@@ -44,8 +45,6 @@ __all__ = [
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _MOST_RECIPE = 2**16
-_MOST_FACTOR = 64
-"""Nobody enlarges by more, and a damaged file must not ask for all memory."""
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -85,11 +84,10 @@ class ModelInfo:
 
     def __post_init__(self) -> None:
         ndim = self.recipe.model.ndim
-        if self.factor is not None and (
-            len(self.factor) != ndim or any(type(f) is not int or not 1 <= f <= _MOST_FACTOR for f in self.factor)
-        ):
+        if self.factor is not None and not is_factor(self.factor, ndim):
             raise ValueError(
-                f"factor is {self.factor!r:.100}; give {ndim} whole numbers from 1 to {_MOST_FACTOR}, or None"
+                f"factor is {self.factor!r:.100}; give {ndim} whole numbers from 1 to 64 whose product is at most "
+                "4096, or None"
             )
         for name in ("condition", "target"):
             channels, numbers = getattr(self, f"{name}_channels"), len(getattr(self, name).offset)

@@ -5,6 +5,7 @@ each of them. A region of an enlarged image is made from that region of the smal
 the region of the enlarged whole.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -14,13 +15,28 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.data.image import DEFAULT_MEMORY_BUDGET
 from sfumato.data.pixels import floats
+from sfumato.errors import ImageError
 
-__all__ = ["EnlargedFrames", "Frames", "enlarge", "enlarge_tensor", "enlarged_region"]
+__all__ = ["EnlargedFrames", "Frames", "enlarge", "enlarge_tensor", "enlarged_region", "is_factor"]
 
 Array = NDArray[np.generic]
 _MARGIN = 4
 """Pixels read around a region before interpolation; bicubic needs two."""
+_MOST_FACTOR, _MOST_PIXELS = 64, 64**2
+"""Along an axis, and of one pixel in all: nobody enlarges by more, and a damaged file must not ask for all memory."""
+
+
+def is_factor(factor: Sequence[int], ndim: int) -> bool:
+    """Whether images of that many axes can be enlarged by it.
+
+    Example:
+        >>> is_factor((2, 2), 2), is_factor((64, 64, 64), 3)
+        (True, False)
+    """
+    whole = all(type(f) is int and 1 <= f <= _MOST_FACTOR for f in factor)
+    return len(factor) == ndim and whole and math.prod(factor) <= _MOST_PIXELS
 
 
 class Frames(Protocol):
@@ -46,9 +62,19 @@ def enlarge_tensor(images: Tensor, factor: Sequence[int]) -> Tensor:
 
     Pixels keep the place of their centres. Places are computed in float64: in float32 those of a factor 3 would be
     wrong by a ten-thousandth of a pixel far from the corner, and a region would differ from the whole.
+
+    Raises:
+        ImageError: If the result takes more than the memory budget.
     """
     if all(f == 1 for f in factor):
         return images
+    needed = images.numel() * math.prod(factor) * 8
+    if needed > DEFAULT_MEMORY_BUDGET:
+        raise ImageError(
+            f"enlarging {tuple(images.shape[2:])} pixels by {tuple(factor)} takes {needed:,} bytes; expected at most "
+            f"the memory budget of {DEFAULT_MEMORY_BUDGET:,}; restore a smaller region, or with `sfumato restore` and "
+            "a smaller --chunk"
+        )
     mode = "bicubic" if images.ndim == 4 else "trilinear"
     scale = [float(f) for f in factor]
     return F.interpolate(images.double(), scale_factor=scale, mode=mode, align_corners=False).to(images.dtype)

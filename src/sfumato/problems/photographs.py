@@ -17,7 +17,7 @@ from sfumato.data.cache import FrameCache
 from sfumato.data.image import arrange
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair, split_pairs
-from sfumato.errors import ImageError, PairingError
+from sfumato.errors import ImageError, PairingError, RecipeError
 from sfumato.problems.request import check_folder
 
 __all__ = ["Photographs", "find_photographs"]
@@ -26,6 +26,8 @@ _SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff")
 _SPLIT_FOLDERS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 _LISTS = {"HCOCO_train.txt": "train", "HCOCO_test.txt": "test"}
 _LUMA = (0.299, 0.587, 0.114)
+_LONGEST_SIDE = 2**13
+"""A model file may bring its own settings, and must not ask for all memory."""
 """Weights of red, green and blue in a grey image (ITU-R BT.601)."""
 
 
@@ -98,6 +100,8 @@ class Photographs:
     def __init__(
         self, paths: Sequence[str], *, side_px: int = 256, channels: int = 1, cache_bytes: int = 2**31
     ) -> None:
+        if side_px > _LONGEST_SIDE:
+            raise RecipeError(f"forward.side_px is {side_px}; expected at most {_LONGEST_SIDE}; give a smaller side")
         self.paths, self.side_px, self.channels = paths, side_px, channels
         self._cache = FrameCache(cache_bytes)
 
