@@ -238,7 +238,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         "expected at most 268,435,456 bytes",
     ),
     "fewer samples": (array(lambda d: d.update(shape=[3, 1, 40, 40])), "expected equal ones"),
-    "strings": (array(lambda d: d.update(data_type="string")), "not understood"),
+    "strings": (array(lambda d: d.update(data_type="string")), "a type of numbers"),
     "table cut off": (lambda s: (s / "train/sizes/c/0/0").write_bytes(b""), "could not be read"),
     "table packed": (
         lambda s: edit(

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from sfumato.data.frames import PairSource
 from sfumato.data.packed import ATTRIBUTE, VERSION
 from sfumato.data.shards import CODECS
+from sfumato.data.zarr_array import open_checked, store_at
+from sfumato.data.zarr_documents import read_document
 from sfumato.errors import ImageError, PairingError
 
 __all__ = ["pack"]
@@ -84,11 +86,10 @@ def _open(path: Path, description: Mapping[str, Any]) -> zarr.Group | None:
         return zarr.create_group(path, zarr_format=3, attributes={ATTRIBUTE: dict(description)})
     held: Any = None
     if (path / "zarr.json").is_file():
-        root = zarr.open_group(path, mode="r+", use_consolidated=False)
-        held = root.attrs.asdict().get(ATTRIBUTE)
+        held = read_document(store_at(path), "zarr.json").get("attributes", {}).get(ATTRIBUTE)
     if not isinstance(held, dict) or held.get("digest") != description["digest"]:
         raise PairingError(f"{path} exists and is not a store of these pairs; choose another name or remove it")
-    return None if held.get("complete") else root
+    return None if held.get("complete") else zarr.open_group(path, mode="r+", use_consolidated=False)
 
 
 def _arrays(root: zarr.Group, split: str, source: PairSource, shard_bytes: int) -> list[zarr.Array[Any]]:
@@ -122,9 +123,9 @@ def _array(
     chunks: tuple[int, ...],
     shards: tuple[int, ...],
 ) -> zarr.Array[Any]:
-    held = group.get(name)
-    if isinstance(held, zarr.Array):
-        return held
+    if read_document(group.store, f"{group.path}/{name}/zarr.json"):
+        held = open_checked(group.store, f"{group.path}/{name}")
+        return zarr.Array(zarr.AsyncArray(held.metadata, group.store_path / name, {"write_empty_chunks": True}))
     return group.create_array(
         name,
         shape=shape,

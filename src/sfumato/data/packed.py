@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
+from zarr.abc.store import Store
 
-from sfumato.data.image import Array, DamageError, reading
+from sfumato.data.enlarged import is_factor
+from sfumato.data.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, reading
 from sfumato.data.shards import ShardedArray
+from sfumato.data.zarr_array import CheckedArray, open_checked, store_at
+from sfumato.data.zarr_documents import read_document
 from sfumato.errors import PairingError
 
 __all__ = ["ATTRIBUTE", "VERSION", "PackedPairs", "packed_splits"]
@@ -93,8 +96,10 @@ class PackedPairs:
             raise DamageError(f"its conditions and targets have the shapes {shapes}", expected="equal ones")
         if self._sizes.shape != (number, self.ndim) or self._ends.shape != (number,):
             raise DamageError(f"its tables have {len(self._sizes)} and {len(self._ends)} rows", expected=str(number))
-        if self.factor is not None and (len(self.factor) != self.ndim or min(self.factor) < 1):
-            raise DamageError(f"its factor of enlargement is {self.factor}", expected=f"{self.ndim} numbers from 1")
+        if self.factor is not None and not is_factor(self.factor, self.ndim):
+            raise DamageError(
+                f"its factor of enlargement is {self.factor!s:.100}", expected=f"{self.ndim} numbers from 1 to 64"
+            )
         if not 0 <= self._smallest < number:
             raise DamageError(f"its smallest sample is number {self._smallest}", expected=f"one of {number}")
 
@@ -102,14 +107,12 @@ class PackedPairs:
 class _RemoteArray:
     """The same by zarr-python, for stores that are not on a local disk."""
 
-    def __init__(self, address: str) -> None:
-        array = zarr.open_array(address, mode="r")
-        self._array, self.shape, self.dtype = array, tuple(array.shape), array.dtype
+    def __init__(self, array: CheckedArray) -> None:
+        self._array, self.shape, self.dtype = array, array.shape, array.dtype
 
     def read(self, corner: Sequence[int], size: Sequence[int]) -> Array:
         """The region of that size from that corner on."""
-        spans = tuple(slice(start, start + length) for start, length in zip(corner, size, strict=True))
-        return np.asarray(self._array[spans])
+        return self._array.read(corner, size, memory_budget=DEFAULT_MEMORY_BUDGET)
 
 
 _TABLES: dict[str, np.dtype[Any]] = {
@@ -123,12 +126,15 @@ def _is_remote(path: str | Path) -> bool:
     return "://" in str(path)
 
 
+def _store(path: str | Path) -> Store:
+    return store_at(str(path) if _is_remote(path) else Path(path))
+
+
 def _description(path: str | Path) -> dict[str, Any]:
     if not _is_remote(path) and not Path(path).is_dir():
         raise PairingError(f"the store {path} does not exist; give the path of one that `sfumato pack` wrote")
     with reading(path, "packed"):
-        group = zarr.open_group(str(path), mode="r", use_consolidated=False)
-        found = group.attrs.asdict().get(ATTRIBUTE)
+        found = read_document(_store(path), "zarr.json").get("attributes", {}).get(ATTRIBUTE)
         if not isinstance(found, dict):
             raise DamageError("it has no description of pairs", expected="a store that `sfumato pack` wrote")
         version, complete = int(found["version"]), bool(found["complete"])
@@ -145,15 +151,17 @@ def _description(path: str | Path) -> dict[str, Any]:
 
 
 def _pixels(path: str | Path, split: str, side: str) -> "ShardedArray | _RemoteArray":
-    return _RemoteArray(f"{path}/{split}/{side}") if _is_remote(path) else ShardedArray(Path(path, split, side))
+    if _is_remote(path):
+        return _RemoteArray(open_checked(_store(path), f"{split}/{side}"))
+    return ShardedArray(Path(path, split, side))
 
 
 def _table(path: str | Path, split: str, name: str) -> Array:
     """A small array in one raw chunk: mapped, not read, if it is on a local disk."""
-    array = zarr.open_array(f"{path}/{split}/{name}", mode="r")
-    if array.dtype != _TABLES[name] or array.chunks != array.shape or array.compressors:
+    array = open_checked(_store(path), f"{split}/{name}")
+    if array.dtype != _TABLES[name] or array.chunks != array.shape or not array.is_raw:
         raise DamageError(f"its table {name} has type {array.dtype} and chunks {array.chunks}", expected="a raw one")
     if _is_remote(path):
-        return np.asarray(array[...])
-    file = Path(path, split, name, "c", *["0"] * array.ndim)
+        return array.read([0] * len(array.shape), array.shape, memory_budget=DEFAULT_MEMORY_BUDGET)
+    file = Path(path, split, name, "c", *["0"] * len(array.shape))
     return np.memmap(file, dtype=_TABLES[name], mode="r", shape=array.shape)

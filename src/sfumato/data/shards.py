@@ -5,9 +5,9 @@ zarr-python, which writes them, needs milliseconds for a region of one; a traini
 reading is done here: one `pread` and one call of zstd per chunk, both without Python's global lock.
 """
 
+import errno
 import functools
 import itertools
-import json
 import math
 import os
 from collections.abc import Sequence
@@ -18,7 +18,11 @@ import numpy as np
 from numcodecs.zstd import decompress
 from numpy.typing import NDArray
 
-from sfumato.data.image import Array, DamageError, check_dtype, reading
+from sfumato.data.bounded_codecs import encoded_bytes, zstd_bytes
+from sfumato.data.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, check_dtype, reading
+from sfumato.data.zarr_array import store_at
+from sfumato.data.zarr_documents import check_array, read_document
+from sfumato.errors import ImageError
 
 __all__ = ["CODECS", "ShardedArray"]
 
@@ -46,7 +50,10 @@ class ShardedArray:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         with reading(folder, "packed"):
-            document = json.loads((folder / "zarr.json").read_bytes())
+            document = read_document(store_at(folder), "zarr.json")
+            if not document:
+                raise FileNotFoundError(errno.ENOENT, "no such file", str(folder))
+            check_array(document)
             self.shape, self.shards, self.chunks, self.dtype = _layout(document)
         self._per_shard = tuple(s // c for s, c in zip(self.shards, self.chunks, strict=True))
         self._index = functools.lru_cache(_INDICES_KEPT)(self._read_index)
@@ -56,6 +63,11 @@ class ShardedArray:
         ends = [start + length for start, length in zip(corner, size, strict=True)]
         if min(corner) < 0 or any(end > full for end, full in zip(ends, self.shape, strict=True)):
             raise ValueError(f"region from {list(corner)} to {ends} leaves the array of shape {self.shape}")
+        if math.prod(size) * self.dtype.itemsize > DEFAULT_MEMORY_BUDGET:
+            raise ImageError(
+                f"{self.folder}: a region of {tuple(size)} takes more than the memory budget of "
+                f"{DEFAULT_MEMORY_BUDGET:,} bytes; expected smaller images; cut them up before packing"
+            )
         result = np.empty(tuple(size), self.dtype)
         touched = [range(a // c, -(-b // c)) for a, b, c in zip(corner, ends, self.chunks, strict=True)]
         with reading(self.folder, "packed"):
@@ -74,9 +86,12 @@ class ShardedArray:
         offset, length = (int(value) for value in self._index(shard)[tuple(np.mod(place, self._per_shard))])
         if offset == length == _MISSING:
             return np.zeros(self.chunks, self.dtype)
-        file = self._file(shard)
+        file, chunk = self._file(shard), np.empty(self.chunks, self.dtype)
+        if length > encoded_bytes(chunk.nbytes):
+            raise DamageError(f"{file} has a chunk of {length:,} bytes", expected=f"at most some {chunk.nbytes:,}")
         packed = _pread(file, offset, length)
-        chunk = np.empty(self.chunks, self.dtype)
+        if zstd_bytes(packed) not in (chunk.nbytes, None):
+            raise DamageError(f"{file} has a chunk of another size", expected=f"{chunk.nbytes:,} bytes when unpacked")
         decompress(packed, chunk)
         return chunk
 

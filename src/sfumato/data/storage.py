@@ -24,10 +24,12 @@ from zarr.storage import FsspecStore
 from sfumato.durable import advice_on, sync_folder
 from sfumato.errors import ImageError, SfumatoError, StorageError
 
-__all__ = ["Address", "Folder", "Storage", "storage_at"]
+__all__ = ["Address", "Folder", "Storage", "fsspec_store", "storage_at"]
 
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{32}\.unfinished")
 _QUOTE_LENGTH = 300
+_PLAIN = {"headers": {"Accept-Encoding": "identity"}, "auto_decompress": False}
+"""For HTTP: what is sent is as long as it claims; a server that compresses it could send any length in a few bytes."""
 
 
 class Storage(Protocol):
@@ -134,9 +136,7 @@ class Address:
 
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
-        if ".." in self.address.split("/"):
-            raise ImageError(f"the address is {address!r}; expected one without '..'; spell it out")
-        self._store = _fsspec_store(self.address)
+        self._store = fsspec_store(self.address)
 
     def get(self, key: str) -> bytes | None:
         """Content of a file, or None if there is none."""
@@ -197,9 +197,17 @@ def _unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid.uuid4().hex}.unfinished")
 
 
-def _fsspec_store(address: str) -> FsspecStore:
+def fsspec_store(address: str, *, read_only: bool = False) -> FsspecStore:
+    """Zarr's store at an address.
+
+    Raises:
+        ImageError: If there is no such kind of address, or its libraries are missing.
+    """
+    if ".." in address.split("/"):
+        raise ImageError(f"the address is {address!r}; expected one without '..'; spell it out")
+    options = {"client_kwargs": _PLAIN} if address.startswith(("http://", "https://")) else {}
     try:
-        return FsspecStore.from_url(address)
+        return FsspecStore.from_url(address, options, read_only=read_only)
     except ImportError as error:
         raise ImageError(
             f"{address} cannot be reached: {error}; expected the libraries of its kind of address; install them with "
