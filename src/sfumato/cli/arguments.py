@@ -5,12 +5,20 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Device", "ModelFile", "Unit"]
+__all__ = ["Device", "FromRecipe", "ModelFile", "Unit"]
 
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+FromRecipe = Annotated[
+    bool,
+    typer.Option(
+        "--from-recipe",
+        help="In their place, the pairs that the first model's own recipe names on this machine; addresses in it are "
+        "never opened.",
+    ),
+]
 Unit = Annotated[
     str | None,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.cli.arguments import Device, Unit
+from sfumato.cli.arguments import Device, FromRecipe, Unit
 from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.errors import RecipeError
 
@@ -32,6 +32,7 @@ def evaluate(
         str | None, typer.Option(help="In their place, the data set of the problem of --recipe or of the first model.")
     ] = None,
     recipe: Annotated[Path | None, typer.Option(help="Recipe in YAML whose test split is taken.")] = None,
+    from_recipe: FromRecipe = False,
     out: Annotated[Path, typer.Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
     samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 16,
     steps: Annotated[int | None, typer.Option(help="Network calls per draw; each recipe's by default.")] = None,
@@ -60,8 +61,8 @@ def evaluate(
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
 
-    Without any word on where test pairs are, they are the test split of the first model's own recipe, or those for
-    validation where none is marked.
+    With --from-recipe they are the test split of the first model's own recipe, or those for validation where none is
+    marked.
     """
     with plain_errors():
         from sfumato import evaluate as evaluation
@@ -92,7 +93,7 @@ def evaluate(
             *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
         ]
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
-        test, is_own = tested_recipe(recipe, given, [model for _, model in opened])
+        test, is_own = tested_recipe(recipe, given, [model for _, model in opened], from_recipe=from_recipe)
         if is_own:
             typer.echo(OWN_TEST, err=True)
         shares = any(takes_shares(model.info.recipe.problem) for _, model in opened)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.cli.arguments import Device, ModelFile
+from sfumato.cli.arguments import Device, FromRecipe, ModelFile
 from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.model_file import LoadedModel
+    from sfumato.recipe import Recipe
     from sfumato.step_choice import Setting
 
 __all__ = ["inspect"]
@@ -57,6 +58,7 @@ def inspect(
     manifest: Annotated[str | None, typer.Option(help="In their place, a CSV whose `test` pairs are taken.")] = None,
     store: Annotated[str | None, typer.Option(help="In their place, the `test` split of a packed store.")] = None,
     folder: Annotated[str | None, typer.Option(help="In their place, the data set of the model's problem.")] = None,
+    from_recipe: FromRecipe = False,
     most: Annotated[int, typer.Option(help="Pairs to compare on, spread over the set.")] = 8,
     crop: Annotated[int | None, typer.Option(help="Compare on the middle of each, so many pixels a side.")] = None,
     level: Annotated[float, typer.Option(help="Nominal coverage.")] = 0.9,
@@ -69,9 +71,8 @@ def inspect(
 
     With several numbers of --steps, or of --last-noise, the draws of test pairs are measured for each: error, coverage,
     time and the CRPS (continuous ranked probability score: one number for error and spread, lower is better). Few steps
-    make a sampler over-confident, so the cheapest setting that is as calibrated as the best is recommended. Without any
-    word on where test pairs are, they are the test split of the model's own recipe, or those for validation where none
-    is marked.
+    make a sampler over-confident, so the cheapest setting that is as calibrated as the best is recommended. With
+    --from-recipe test pairs are the test split of the model's own recipe, or those for validation where none is marked.
     """
     with plain_errors():
         from sfumato.hub import is_address
@@ -82,7 +83,7 @@ def inspect(
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
         ends = _ends(last_noise)
         compares = len(counts) > 1 or len(ends) > 1
-        if not compares and (solvers or ends or adopt or crop or any(given.values())):
+        if not compares and (solvers or ends or adopt or crop or from_recipe or any(given.values())):
             raise RecipeError(
                 f"--steps is {steps}, but options that compare steps were given; expected several numbers, such as "
                 "--steps 4,8,16,32 or --last-noise 1e-6 --last-noise 0.01"
@@ -106,8 +107,9 @@ def inspect(
                 for setting in _settings(name, counts or [usual.steps])
             ]
             tolerances = {"crps_tolerance": crps_tolerance, "coverage_tolerance": coverage_tolerance}
+            test = tested_recipe(None, given, [loaded], from_recipe=from_recipe)
             best = _compare(
-                loaded, settings, given, out, tolerances, samples=samples, most=most, crop=crop, level=level, seed=seed
+                loaded, settings, test, out, tolerances, samples=samples, most=most, crop=crop, level=level, seed=seed
             )
             if adopt:
                 now = set_sampling(model, drawn_by(best, usual), sha256=loaded.sha256)
@@ -128,7 +130,7 @@ def inspect(
 def _compare(
     loaded: "LoadedModel",
     settings: "list[Setting]",
-    given: dict[str, str | None],
+    tested: "tuple[Recipe, bool]",
     out: Path,
     tolerances: dict[str, float],
     *,
@@ -148,7 +150,7 @@ def _compare(
     from sfumato.step_report import draw_steps, explain, table, write_steps_csv
 
     matplotlib()  # what is missing is told before hours of sampling
-    test, is_own = tested_recipe(None, given, [loaded])
+    test, is_own = tested
     if is_own:
         typer.echo(OWN_TEST, err=True)
     # Truths in the scale that the model gives: draws are measured as they are, without a fit to the truth.

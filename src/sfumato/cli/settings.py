@@ -8,10 +8,12 @@ from sfumato.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.model_file import LoadedModel
-    from sfumato.recipe import Recipe
+    from sfumato.recipe import DataRecipe, Recipe
 
 __all__ = ["OWN_TEST", "places", "recipe_of", "tested_recipe"]
 
+
+_PLACES = ("inputs", "targets", "manifest", "folder", "store")
 
 OWN_TEST = (
     "test pairs: those of the model's own recipe or, where none is marked `test`, its validation pairs, which chose "
@@ -30,8 +32,7 @@ def places(given: dict[str, str | None]) -> list[str]:
     """
     if not any(given.values()):
         return []
-    names = ("inputs", "targets", "manifest", "folder", "store")
-    return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in names]
+    return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in _PLACES]
 
 
 def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
@@ -60,12 +61,15 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
 
 
 def tested_recipe(
-    path: Path | None, given: dict[str, str | None], models: "list[LoadedModel]"
+    path: Path | None, given: dict[str, str | None], models: "list[LoadedModel]", *, from_recipe: bool
 ) -> "tuple[Recipe, bool]":
     """The recipe whose test pairs are meant: of a file, of the first model, or one of pairs in the places given.
 
-    And whether its data are those that a model was trained on, of which not all may be taken.
+    And whether its data are those that a model was trained on, of which not all may be taken. A model file may come
+    from anybody: what its recipe names is opened only if ``from_recipe`` asks for it, and an address never.
     """
+    if from_recipe and (path is not None or any(given.values())):
+        raise RecipeError("--from-recipe was given, and another place of the test images too; keep one of them")
     told = [model.info.recipe.data for model in models]
     if path is not None:
         chosen = recipe_of(path, places(given))
@@ -76,6 +80,8 @@ def tested_recipe(
                 "nothing says where the test images are; give inputs and targets, a manifest, a store, a recipe with "
                 "its folder, or a model whose recipe says it"
             )
+        if not given["folder"]:
+            _check_own(told[0], from_recipe)
         moved = given if given["folder"] else {}
         return models[0].info.recipe.model_copy(update={"data": told[0].model_copy(update=moved)}), not moved
     upsample = not told or any(model.info.enlarges for model in models)
@@ -83,3 +89,19 @@ def tested_recipe(
     chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}", f"model.ndim={ndim}"])
     axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}
     return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)}), False
+
+
+def _check_own(data: "DataRecipe", from_recipe: bool) -> None:
+    """Refuse to open what a model's recipe names, unless it was asked for and is on this machine."""
+    named = {name: str(getattr(data, name)) for name in _PLACES if getattr(data, name)}
+    shown = ", ".join(f"{name} {place!r:.100}" for name, place in named.items()) or "none"
+    if not from_recipe:
+        raise RecipeError(
+            f"nothing says where the test images are; the model's own recipe names {shown}, which is opened only on "
+            "request; give --from-recipe for that, or --inputs and --targets, --manifest, --store or --folder"
+        )
+    if any("://" in place or place.startswith(("//", "\\\\")) for place in named.values()):
+        raise RecipeError(
+            f"the model's own recipe names {shown}; an address in a model file is never opened; if you trust it, give "
+            "it yourself, such as --store s3://bucket/pairs.zarr"
+        )
