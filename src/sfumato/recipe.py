@@ -217,8 +217,11 @@ class Recipe(_Section):
 
 def load(path: str | Path) -> Recipe:
     """Read and validate a recipe file."""
+    if Path(path).exists() and not Path(path).is_file():  # a pipe would wait for ever to be opened
+        raise RecipeError(f"the recipe {path} is no file; give the path of a YAML text file")
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(strict_yaml.MOST + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"cannot read the recipe {path}: {error}; give the path of a YAML text file") from error
     return parse(text, source=str(path))

@@ -15,9 +15,9 @@ import yaml
 
 from sfumato.errors import RecipeError
 
-__all__ = ["Document", "read"]
+__all__ = ["MOST", "Document", "read"]
 
-_MOST = 1_000_000
+MOST = 1_000_000
 """Characters and values that a text may stand for, aliases written out."""
 _MOST_DIGITS = 100
 _TAG = "tag:yaml.org,2002:"
@@ -59,16 +59,16 @@ def read(text: str, *, source: str) -> Document:
         >>> read("steps: 10", source="an example").values
         {'steps': 10}
     """
-    if len(text) > _MOST:
-        raise RecipeError(f"{source} has {len(text)} characters; expected at most {_MOST}; give a recipe")
+    if len(text) > MOST:
+        raise RecipeError(f"{source} has {len(text)} characters; expected at most {MOST}; give a recipe")
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
             return Document(None, None)
-        if _size(root, {}) > _MOST:
+        if _size(root, {}) > MOST:
             raise RecipeError(
-                f"{source} stands for more than {_MOST} values once its aliases (*name) are written out; expected a "
+                f"{source} stands for more than {MOST} values once its aliases (*name) are written out; expected a "
                 "recipe; write the values out yourself"
             )
         return Document(loader.construct_document(root), root)
@@ -129,7 +129,7 @@ def _advice(number: str) -> str:
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
     """Values and characters that a node stands for, aliases written out; a node that holds itself stands for all."""
     if id(node) not in known:
-        known[id(node)] = _MOST + 1
+        known[id(node)] = MOST + 1
         held = node.value if isinstance(node, yaml.CollectionNode) else []
         inner = [part for item in held for part in (item if isinstance(item, tuple) else (item,))]
         own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0

@@ -85,6 +85,8 @@ def _open_local(path: Path, axes: str | None, budget: int) -> Image:
         from sfumato.data.npy import open_npz
 
         return open_npz(path.parent, name=path.name, axes=axes, memory_budget=budget)
+    if path.exists() and not path.is_file():  # a pipe would wait for ever to be opened
+        raise ImageError(f"{path} is a pipe, a socket or a device; expected a file or a folder; copy it to a file")
     with path.open("rb") as file:
         start = file.read(_SNIFFED_BYTES)
     return _open_file(path, start, axes, budget)

@@ -88,6 +88,8 @@ def read_manifest(path: str | Path) -> list[Pair]:
     Paths are relative to the manifest's folder and cannot leave it.
     """
     path = Path(path)
+    if path.exists() and not path.is_file():
+        raise PairingError(f"the manifest {path} is no file; give the path of a CSV text file")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte-order mark
             rows = list(csv.DictReader(file))
