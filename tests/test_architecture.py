@@ -16,6 +16,7 @@ LAYERS: dict[str, int] = {
     "errors": 0,
     "bounds": 0,
     "durable": 0,
+    "escaping": 0,
     "device": 0,
     "allocation": 0,
     "subnormals": 0,

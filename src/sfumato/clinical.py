@@ -12,6 +12,7 @@ from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
 from sfumato.data.image import PixelSize
 from sfumato.data.io import write_image
 from sfumato.errors import ImageError, RecipeError
+from sfumato.escaping import in_spreadsheet
 from sfumato.metrics import ms_ssim, without_offset
 from sfumato.model_file import LoadedModel
 from sfumato.problems.clinical import Stack, protocol, two_shot_tie
@@ -105,7 +106,9 @@ def _write_table(path: Path, table: Mapping[str, Mapping[str, float]]) -> None:
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            writer.writerow(["stack", *methods])
-            writer.writerows([name, *(f"{row[method]:.4f}" for method in methods)] for name, row in table.items())
+            writer.writerow(["stack", *map(in_spreadsheet, methods)])
+            writer.writerows(
+                [in_spreadsheet(name), *(f"{row[method]:.4f}" for method in methods)] for name, row in table.items()
+            )
     except OSError as error:
         raise ImageError(f"cannot write {path}: {error}; expected a folder with space; check it") from error

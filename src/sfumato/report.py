@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sfumato import __version__
+from sfumato.escaping import in_markdown, in_spreadsheet
 from sfumato.evaluate import Evaluation, Example, Row, too_few
 from sfumato.panels import coloured, grey
 
@@ -49,20 +50,22 @@ def write_csv(found: Evaluation, path: Path) -> None:
         writer.writerow(["image", "method", *(metric.name for metric in found.metrics)])
         for place, image in enumerate(found.images):
             for row, method in enumerate(found.methods):
-                writer.writerow([image, method.name, *map(repr, found.values[:, row, place].tolist())])
+                names = (in_spreadsheet(image), in_spreadsheet(method.name))
+                writer.writerow([*names, *map(repr, found.values[:, row, place].tolist())])
 
 
 def markdown(found: Evaluation, rows: list[Row]) -> str:
     """The table as in the paper: a line per metric, a column per method."""
     lines = [
-        "| metric | " + " | ".join(_plain(method.name) for method in found.methods) + " |",
+        "| metric | " + " | ".join(in_markdown(method.name) for method in found.methods) + " |",
         "|---" * (len(found.methods) + 1) + "|",
     ]
     for row in rows:
         cells = [_marked(row, place, "**{}**", "<u>{}</u>") for place in range(len(found.methods))]
         lines.append(f"| {_direction(row)} | " + " | ".join(cells) + " |")
-    methods = [f"- {_plain(method.name)}: {method.about}" for method in found.methods]
-    return "\n".join([*lines, "", *methods, "", *_notes(found, rows), ""])
+    methods = [f"- {in_markdown(method.name)}: {in_markdown(method.about)}" for method in found.methods]
+    notes = [note if note == _LEGEND else in_markdown(note) for note in _notes(found, rows)]
+    return "\n".join([*lines, "", *methods, "", *notes, ""])
 
 
 def web_page(found: Evaluation, rows: list[Row]) -> str:
@@ -227,10 +230,6 @@ def _number(value: float, spread: float = math.nan) -> str:
 
 def _probability(p: float) -> str:
     return "-" if math.isnan(p) else "&lt; 0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def _plain(name: str) -> str:
-    return name.replace("|", "\\|")
 
 
 def _rich(text: str) -> str:

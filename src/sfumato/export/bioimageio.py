@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.errors import RunError
+from sfumato.escaping import in_markdown
 from sfumato.export.card import CITATION, Credits, model_card
 from sfumato.export.cover import draw_cover
 from sfumato.export.example import example_image
@@ -173,7 +174,8 @@ def _describe(v0_5: Any, model: LoadedModel, credits: Credits, folder: Path, out
     authors = [v0_5.Author(name=name) for name in credits.authors]
     return v0_5.ModelDescr(
         name=_plain(f"sfumato {info.recipe.name}"),
-        description=f"Image restoration by conditional variational diffusion; problem: {info.recipe.problem}",
+        description="Image restoration by conditional variational diffusion; "
+        f"problem: {in_markdown(info.recipe.problem)}",
         authors=authors,
         cite=[v0_5.CiteEntry(text=CITATION, doi=_DOI)],
         license=credits.licence,

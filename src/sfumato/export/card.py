@@ -7,6 +7,7 @@ provenance, `images` says where training images come from and `limits` what the 
 from dataclasses import dataclass
 
 import sfumato
+from sfumato.escaping import in_markdown
 from sfumato.model_file import LoadedModel, ModelInfo
 from sfumato.restoration.channels import measured_channels
 
@@ -53,8 +54,9 @@ def model_card(model: LoadedModel, credits: Credits, *, usage: str) -> str:
     """
     info, settings, network = model.info, model.info.recipe, model.info.recipe.model
     count = sum(parameter.numel() for parameter in model.model.parameters())
+    title, problem = in_markdown(settings.name), in_markdown(settings.problem)
     sections = {
-        f"# {settings.name}": f"Restores {_PROBLEMS.get(settings.problem, settings.problem)}. Made with sfumato, "
+        f"# {title}": f"Restores {_PROBLEMS.get(settings.problem, problem)}. Made with sfumato, "
         f"version {sfumato.__version__}: conditional variational diffusion, which draws samples of the images that "
         "could lie behind a measured one.",
         "## Use": usage.strip(),
@@ -113,13 +115,14 @@ def _range(model: LoadedModel, side: str) -> str:
 
 def _data(model: LoadedModel) -> str:
     recipe = model.info.recipe
-    lines = [f"- Problem: `{recipe.problem}`."]
+    lines = [f"- Problem: `{in_markdown(recipe.problem)}`."]
     if recipe.forward:
-        lines.append("- Forward model: " + ", ".join(f"{key} = {value}" for key, value in recipe.forward.items()) + ".")
+        named = [f"{in_markdown(key)} = {value}" for key, value in recipe.forward.items()]
+        lines.append(f"- Forward model: {', '.join(named)}.")
     steps, batch = recipe.train.steps, recipe.train.batch_size
     lines.append(f"- Planned training: {steps:,} steps of {batch} patches of {recipe.data.patch} pixels a side.")
     unknown = "The model file does not name the images; its owner can add where they come from here."
-    lines.append(f"- {model.info.provenance.get(_IMAGES) or unknown}")
+    lines.append(f"- {in_markdown(model.info.provenance.get(_IMAGES) or unknown)}")
     return "\n".join(lines)
 
 
@@ -128,7 +131,10 @@ def _metrics(model: LoadedModel) -> str:
     known = {key: value for key, value in words.items() if isinstance(value, int | float | str)}
     if not known:
         return "The model file holds no scores. Run `sfumato evaluate` on images with known truth before trusting it."
-    lines = [f"- {key}: {f'{value:.6g}' if isinstance(value, float) else value}" for key, value in known.items()]
+    lines = [
+        f"- {in_markdown(key)}: {f'{value:.6g}' if isinstance(value, float) else in_markdown(value)}"
+        for key, value in known.items()
+    ]
     lines.append(
         "\n`validation` is the loss on held-out images of the training set. Run `sfumato evaluate` on your own images "
         "with known truth: scores do not carry over to other specimens or instruments."
@@ -161,7 +167,7 @@ def _limits(model: LoadedModel) -> str:
         "- Not for diagnosis, nor for any decision about a person.",
     ]
     if own := model.info.provenance.get(_LIMITS):
-        lines.insert(0, f"- {own}")
+        lines.insert(0, f"- {in_markdown(own)}")
     if model.info.recipe.data.normalize == "image":
         lines.append("- Intensities are relative: each image is scaled by itself, so two outputs do not compare.")
     return "\n".join(lines)
