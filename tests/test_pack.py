@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.pack import pack
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs
+from sfumato.data.source_files import SourceFile
 from sfumato.errors import SfumatoError
 
 Array = NDArray[np.generic]
@@ -52,6 +53,9 @@ class Memory:
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         cut = (slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))
         return self.conditions[sample][cut], self.targets[sample][cut]
+
+    def files(self) -> Iterator[SourceFile]:
+        return iter(())
 
 
 def sizes(ndim: int, longest: int) -> st.SearchStrategy[list[tuple[int, ...]]]:

@@ -1,12 +1,15 @@
 """`sfumato pack`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sfumato.cli.app import plain_errors
 from sfumato.cli.settings import places, recipe_of
+
+if TYPE_CHECKING:
+    from sfumato.recipe import Recipe
 
 __all__ = ["pack"]
 
@@ -26,7 +29,7 @@ def pack(
 ) -> None:
     """Write image pairs into one sharded Zarr store, for training from many nodes.
 
-    If interrupted, run the same command again to resume.
+    If interrupted, run the same command again to resume. A store of other files is refused.
     """
     with plain_errors():
         from sfumato.data.pack import pack as write
@@ -37,6 +40,25 @@ def pack(
         chosen = recipe_of(recipe, [*places(given), *(settings or [])])
         sources = open_sources(chosen, cache_bytes=0)
         with Bar("packing", 0) as bar:
-            write(sources, out, progress=lambda done, total: bar.show(done, "shards", total=total))
+            packing = write(
+                sources,
+                out,
+                settings=_settings(chosen),
+                progress=lambda done, total: bar.show(done, "shards", total=total),
+            )
+        if packing.note:
+            typer.echo(f"note: {packing.note}", err=True)
         counts = ", ".join(f"{len(source)} {split}" for split, source in sources.items())
-        typer.echo(f"packed: {out} ({counts} samples)", err=True)
+        typer.echo(f"packed{'' if packing.is_new else ' already'}: {out} ({counts} samples)", err=True)
+
+
+def _settings(recipe: "Recipe") -> dict[str, Any]:
+    """What samples depend on besides their files."""
+    values = recipe.model_dump(mode="json")
+    names = ("input_axes", "target_axes", "upsample", "match_intensity")
+    of_problem = {"forward": values["forward"], "train.seed": values["train"]["seed"]}
+    return {
+        "problem": recipe.problem,
+        **{f"data.{name}": values["data"][name] for name in names},
+        **(of_problem if recipe.problem != "pairs" else {}),
+    }

@@ -4,7 +4,7 @@ For a 2-D model the axes S, T and Z of a file are frames, for a 3-D model S and 
 kept up to a budget, so that small sets are read from disk once; frames that are large against it are read by region.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from sfumato.data.image import Image
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
 from sfumato.data.shares import as_shares
+from sfumato.data.source_files import SourceFile
 from sfumato.data.view import View
 from sfumato.errors import PairingError
 
@@ -72,6 +73,10 @@ class PairSource(Protocol):
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Condition (K, *size) and target (C, *size) of a region, as stored."""
+        ...
+
+    def files(self) -> Iterator[SourceFile]:
+        """The files that samples are read from, in their order; one of several roles comes several times."""
         ...
 
 
@@ -184,6 +189,12 @@ class FilePairs:
             size,
         )
         return seen, sought
+
+    def files(self) -> Iterator[SourceFile]:
+        """Input and target of each pair."""
+        for pair in self.pairs:
+            for role, side in (("input", pair.condition), ("target", pair.target)):
+                yield SourceFile(f"{role} {pair.name}", side.path if isinstance(side, View) else side)
 
     def _region(
         self, reader: FrameReader, key: tuple[int, int, int], frame: int, corner: Sequence[int], size: Sequence[int]

@@ -1,54 +1,69 @@
-"""Writing any source of pairs into one packed store (:mod:`sfumato.data.packed`); stopped, it goes on where it was."""
+"""Writing any source of pairs into one packed store (:mod:`sfumato.data.packed`); stopped, it is resumed."""
 
 import hashlib
 import itertools
 import math
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
-from numpy.typing import NDArray
 
 from sfumato.data.frames import PairSource
+from sfumato.data.pack_record import check_files, check_settings, description_of, record_files
 from sfumato.data.packed import ATTRIBUTE, VERSION
 from sfumato.data.shards import CODECS
-from sfumato.data.zarr_array import open_checked, store_at
+from sfumato.data.source_files import SourceFile, files_of
+from sfumato.data.tables import text_tables, write_tables
+from sfumato.data.zarr_array import open_checked
 from sfumato.data.zarr_documents import read_document
 from sfumato.errors import ImageError, PairingError
 
-__all__ = ["pack"]
+__all__ = ["Packing", "pack"]
 
 _CHUNK_SIDE = {2: 128, 3: 32}
 """Longest side of a chunk in pixels: a patch of usual size touches few, and little is decoded in vain."""
 _CHUNKS_PER_SHARD = 4096
 
 
+class Packing(NamedTuple):
+    """What became of a packing."""
+
+    is_new: bool
+    """Whether anything was written; if not, the store was complete."""
+    note: str = ""
+    """What could not be checked."""
+
+
 def pack(
     sources: Mapping[str, PairSource],
     path: str | Path,
     *,
+    settings: Mapping[str, Any] | None = None,
     shard_bytes: int = 2**26,
     progress: Callable[[int, int], None] | None = None,
-) -> None:
+) -> Packing:
     """Write sources into one store, each as a split of its name.
 
     Args:
         sources: By the name of their split, `train` and, if wanted, `validation` and `test`.
         path: Folder of the store to make, or one of the same sources whose packing was stopped.
+        settings: What else the samples depend on, as JSON can hold it; recorded, and compared as files are.
         shard_bytes: Size of a file before compression, at most.
         progress: Called with the number of shards written and their total.
 
     Raises:
-        PairingError: If the folder holds something else.
+        PairingError: If the folder holds something else, such as a store of other files, or files change meanwhile.
         ImageError: If it cannot be written.
     """
-    description = _describe(sources)
+    files = files_of(sources)
+    description = {**_describe(sources), "settings": dict(settings or {})}
     try:
-        root = _open(Path(path), description)
+        root, note = _open(Path(path), description, files)
         if root is None:
-            return
+            return Packing(False, note)
         arrays = {split: _arrays(root, split, source, shard_bytes) for split, source in sources.items()}
         blocks = [(split, *block) for split in sources for block in _blocks(arrays[split][0])]
         for done, (split, file, corner) in enumerate(blocks):
@@ -56,12 +71,15 @@ def pack(
                 _write(sources[split], arrays[split], corner)
             if progress is not None:
                 progress(done + 1, len(blocks))
-        root.attrs[ATTRIBUTE] = {**description, "complete": True}
+        held = description_of(Path(path)) or {}
+        check_files(Path(path), held, files)
+        root.attrs[ATTRIBUTE] = {**held, "complete": True}
     except OSError as error:
         raise ImageError(
             f"cannot write the store {path}: {error.strerror or error}; expected a folder with space that may be "
-            "written to; mend it and give the same command, which goes on where it was"
+            "written to; fix it and give the same command, which resumes"
         ) from error
+    return Packing(True, note)
 
 
 def _describe(sources: Mapping[str, PairSource]) -> dict[str, Any]:
@@ -79,32 +97,46 @@ def _describe(sources: Mapping[str, PairSource]) -> dict[str, Any]:
     return {"version": VERSION, "complete": False, "digest": digest.hexdigest(), "splits": splits}
 
 
-def _open(path: Path, description: Mapping[str, Any]) -> zarr.Group | None:
-    """The store to write to, or None if it is there and complete."""
+def _open(path: Path, description: Mapping[str, Any], files: Sequence[SourceFile]) -> tuple[zarr.Group | None, str]:
+    """The store to write to, or None if it is there and complete; and what cannot be known of it."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        return zarr.create_group(path, zarr_format=3, attributes={ATTRIBUTE: dict(description)})
-    held: Any = None
-    if (path / "zarr.json").is_file():
-        held = read_document(store_at(path), "zarr.json").get("attributes", {}).get(ATTRIBUTE)
-    if not isinstance(held, dict) or held.get("digest") != description["digest"]:
-        raise PairingError(f"{path} exists and is not a store of these pairs; choose another name or remove it")
-    return None if held.get("complete") else zarr.open_group(path, mode="r+", use_consolidated=False)
+        root = zarr.create_group(path, zarr_format=3, attributes={ATTRIBUTE: dict(description)})
+        record_files(root, files)
+        return root, ""
+    held = description_of(path)
+    if held is None:
+        raise PairingError(f"{path} {_NOT_THESE}")
+    is_known = check_files(path, held, files)
+    check_settings(path, held, description["settings"])
+    if held.get("digest") != description["digest"]:
+        raise PairingError(f"{path} {_NOT_THESE}")
+    if held.get("complete"):
+        return None, "" if is_known else f"{path} {_UNKNOWN}, so it was not compared with these"
+    root = zarr.open_group(path, mode="r+", use_consolidated=False)
+    return root, "" if is_known else _begin_again(path, root, description, files)
+
+
+_NOT_THESE = "exists and is not a store of these pairs; choose another name or remove it"
+_UNKNOWN = "does not say of which files it was made, as stores of version 0.1 do not"
+
+
+def _begin_again(path: Path, root: zarr.Group, description: Mapping[str, Any], files: Sequence[SourceFile]) -> str:
+    """Drop what a stopped packing wrote of files that are not known: others may have had the same names and sizes."""
+    written = [path / split for split in description["splits"] if (path / split).exists()]
+    for folder in written:
+        shutil.rmtree(folder)
+    root.attrs[ATTRIBUTE] = dict(description)
+    record_files(root, files)
+    return f"{path} {_UNKNOWN}, so its packing began again" if written else ""
 
 
 def _arrays(root: zarr.Group, split: str, source: PairSource, shard_bytes: int) -> list[zarr.Array[Any]]:
     """Conditions and targets of a split, with its tables written."""
     group = root.require_group(split)
     sizes = np.array([source.spatial(sample) for sample in range(len(source))], "<i4")
-    names = [source.name(sample).encode() for sample in range(len(source))]
-    tables: dict[str, NDArray[Any]] = {
-        "sizes": sizes,
-        "name_ends": np.cumsum([len(name) for name in names], dtype="<i8"),
-        "name_text": np.frombuffer(b"".join(names) or b"\0", "u1"),
-    }
-    for name, values in tables.items():
-        raw: dict[str, Any] = {"chunks": values.shape, "compressors": None, "filters": None, "overwrite": True}
-        group.create_array(name, shape=values.shape, dtype=values.dtype, **raw)[...] = values
+    names = [source.name(sample) for sample in range(len(source))]
+    write_tables(group, {"sizes": sizes, **text_tables("name", names)})
     largest = tuple(int(length) for length in sizes.max(axis=0))
     channels = (source.condition_channels, source.target_channels)
     pixel_bytes = max(number * dtype.itemsize for number, dtype in zip(channels, source.dtypes, strict=True))

@@ -12,7 +12,7 @@
 Opening it reads a few kilobytes whatever the number of samples; the tables are mapped into memory, not loaded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ import numpy as np
 from zarr.abc.store import Store
 
 from sfumato.data.enlarged import is_factor
+from sfumato.data.frames import evenly_spread
 from sfumato.data.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, reading
 from sfumato.data.shards import ShardedArray
+from sfumato.data.source_files import SourceFile
 from sfumato.data.zarr_array import CheckedArray, open_checked, store_at
 from sfumato.data.zarr_documents import read_document
 from sfumato.errors import PairingError
@@ -30,6 +32,8 @@ __all__ = ["ATTRIBUTE", "VERSION", "PackedPairs", "packed_splits"]
 
 ATTRIBUTE = "sfumato_pairs"
 VERSION = 1
+_SHARDS_KNOWN = 16
+"""Of a split, by which a resumed training knows the store."""
 
 
 def packed_splits(path: str | Path) -> list[str]:
@@ -88,6 +92,18 @@ class PackedPairs:
             array.read([sample, 0, *corner], [1, array.shape[1], *size])[0] for array in (self._condition, self._target)
         )
         return condition, target
+
+    def files(self) -> Iterator[SourceFile]:
+        """The store's description, which knows all that was packed, and shards that are spread over the split."""
+        if _is_remote(self.path):
+            yield SourceFile("store", self.path)
+            return
+        yield SourceFile("store zarr.json", Path(self.path, "zarr.json"))
+        for side in ("condition", "target"):
+            folder = Path(self.path, self.split, side)
+            shards = sorted(file for file in folder.glob("c/**/*") if file.name.isdecimal() and file.is_file())
+            for place in evenly_spread(len(shards), _SHARDS_KNOWN):
+                yield SourceFile(f"shard {shards[place].relative_to(self.path).as_posix()}", shards[place])
 
     def _check(self) -> None:
         number = len(self)

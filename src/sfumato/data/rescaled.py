@@ -1,13 +1,14 @@
 """Pairs whose intensities are changed image by image, each region as the whole image asks for."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.cache import FrameCache
 from sfumato.data.frames import PairSource
+from sfumato.data.source_files import SourceFile
 
 __all__ = ["RescaledPairs"]
 
@@ -50,6 +51,10 @@ class RescaledPairs(ABC):
         """Condition and target of a region, changed by what the whole images hold."""
         measured = np.asarray(self._measured.get(sample, lambda: self._measure_whole(sample)), np.float64)
         return self._change(*self.source.read(sample, corner, size), measured)
+
+    def files(self) -> Iterator[SourceFile]:
+        """The source's."""
+        return self.source.files()
 
     def _measure_whole(self, sample: int) -> NDArray[np.float64]:
         return self._measure(sample, *self.source.read(sample, [0] * self.ndim, self.spatial(sample)))

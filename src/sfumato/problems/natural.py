@@ -4,7 +4,7 @@ The condition is the photograph brought to a grid coarser by 4 or 8, with antial
 interpolation; the target is the photograph. Both are computed for the whole square, so that a patch is a part of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sfumato.data.enlarged import enlarge_tensor
 from sfumato.data.frames import PairSource
+from sfumato.data.source_files import SourceFile
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.request import Request, parameters
 
@@ -92,6 +93,10 @@ class DownsampledPairs:
         condition = coarsen(torch.from_numpy(target), self.factor[0]).numpy()
         part = (slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))
         return condition[part], target[part]
+
+    def files(self) -> Iterator[SourceFile]:
+        """The photographs'."""
+        return self.photographs.files()
 
 
 def open_natural(request: Request) -> dict[str, PairSource]:

@@ -17,7 +17,7 @@ photographs leaves errors of 1% of the intensity.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from sfumato.data.cache import FrameCache
 from sfumato.data.completed import Completion
 from sfumato.data.frames import PairSource
 from sfumato.data.order import uniform
+from sfumato.data.source_files import SourceFile
 from sfumato.errors import ImageError, RecipeError
 from sfumato.noise import NoiseField
 from sfumato.physics import fresnel, through_focus, tie
@@ -290,6 +291,10 @@ class PhasePairs:
         planes = len(self.settings.planes)
         light = self._noisy(torch.from_numpy(part[:planes]), sample, corner)
         return np.concatenate([light.numpy(), part[planes:-1]]), part[-1:]
+
+    def files(self) -> Iterator[SourceFile]:
+        """The photographs'."""
+        return self.photographs.files()
 
     def _simulate(self, sample: int) -> NDArray[np.float32]:
         """Intensities without noise; solutions from those with noise, where wanted; the phase; (K + 1, H, W)."""

@@ -4,7 +4,7 @@ Equal squares spare a look at every file before training, which for a million of
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +17,7 @@ from sfumato.data.cache import FrameCache
 from sfumato.data.image import arrange
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair, split_pairs
+from sfumato.data.source_files import SourceFile
 from sfumato.errors import ImageError, PairingError, RecipeError
 from sfumato.problems.request import check_folder
 
@@ -116,6 +117,10 @@ class Photographs:
         """Intensities from 0 to 1, shape (channels, side, side)."""
         image = self._cache.get(index, lambda: self._load(self.paths[index]))
         return np.asarray(image, np.float32)
+
+    def files(self) -> Iterator[SourceFile]:
+        """Each, of which both input and target are made."""
+        return (SourceFile(f"photograph {self.name(index)}", path) for index, path in enumerate(self.paths))
 
     def _load(self, path: str) -> NDArray[np.float32]:
         image = open_image(path)

@@ -1,0 +1,94 @@
+"""What a packed store knows of its making: which files, as tables in its group `files`, and by which settings.
+
+A second packing into the store is the same then, or is refused with the names of what differs.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import zarr
+
+from sfumato.data.image import DEFAULT_MEMORY_BUDGET
+from sfumato.data.packed import ATTRIBUTE
+from sfumato.data.source_files import FileRecord, SourceFile
+from sfumato.data.tables import read_texts, text_tables, write_tables
+from sfumato.data.zarr_array import open_checked, store_at
+from sfumato.data.zarr_documents import read_document
+from sfumato.errors import PairingError
+
+__all__ = ["check_files", "check_settings", "description_of", "record_files"]
+
+_GROUP = "files"
+_ADVICE = "choose another --out, or remove the store to pack it again"
+
+
+def description_of(path: Path) -> dict[str, Any] | None:
+    """What a store says of itself as one of pairs; None if it does not."""
+    held = read_document(store_at(path), "zarr.json").get("attributes", {}).get(ATTRIBUTE)
+    return held if isinstance(held, dict) else None
+
+
+def record_files(root: zarr.Group, files: Sequence[SourceFile]) -> None:
+    """Write the tables, and then their digest, without which they count for nothing."""
+    record = FileRecord.of(files)
+    if files:
+        tables = {"facts": record.facts, **text_tables("label", record.labels)}
+        write_tables(root.require_group(_GROUP), tables)
+    said: Any = root.attrs.asdict()[ATTRIBUTE]
+    root.attrs[ATTRIBUTE] = {**said, "files": record.digest()}
+
+
+def check_files(path: Path, held: Mapping[str, Any], files: Sequence[SourceFile]) -> bool:
+    """Whether the store knows its files; then they have to be these.
+
+    Args:
+        path: The store.
+        held: What it says of itself.
+        files: Those of the packing that is asked for.
+
+    Raises:
+        PairingError: If they are not; it names those that differ.
+    """
+    record = _held(path, held.get("files"))
+    differences = record.differences(files) if record is not None else ""
+    if differences:
+        raise PairingError(
+            f"{path} is a store of other files ({differences}); expected the same ones; put them back, {_ADVICE}"
+        )
+    return record is not None
+
+
+def check_settings(path: Path, held: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Refuse settings that are not those by which the store was packed; one of version 0.1 does not know them.
+
+    Raises:
+        PairingError: If one differs.
+    """
+    before = held.get("settings")
+    if not isinstance(before, dict):
+        return
+    for name in sorted(before.keys() | settings.keys()):
+        if before.get(name) != settings.get(name):
+            raise PairingError(
+                f"{path} was packed with {name} {before.get(name)!r}, and now it is {settings.get(name)!r}; "
+                f"expected the same; give it as it was, {_ADVICE}"
+            )
+
+
+def _held(path: Path, digest: Any) -> FileRecord | None:
+    """The record of a store; None of one of version 0.1, or whose record is not whole."""
+    nothing = FileRecord.of([])
+    if digest == nothing.digest():
+        return nothing
+    try:
+        store = store_at(path)
+        tables = [open_checked(store, f"{_GROUP}/{name}") for name in ("facts", "label_ends", "label_text")]
+        facts, ends, text = (
+            table.read([0] * len(table.shape), table.shape, memory_budget=DEFAULT_MEMORY_BUDGET) for table in tables
+        )
+        labels = read_texts(ends, text)
+        record = FileRecord(len(labels), labels, facts)
+        return record if digest is not None and record.digest() == digest else None
+    except (KeyError, ValueError, TypeError, IndexError):
+        return None
