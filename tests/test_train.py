@@ -320,7 +320,7 @@ def test_a_batch_that_is_not_finite_leaves_the_state_before_it(folders: tuple[st
         trainer.advance(trainer.batches(step, trainer.positions))
     before = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
     good = trainer.batches(2, trainer.positions)
-    with pytest.raises(RunError, match=r"not finite at step 2, on .*; the state before it is saved: mend these images"):
+    with pytest.raises(RunError, match=r"not finite at step 2, on .*; the state before it is saved: start a new run"):
         trainer.advance(good._replace(target=good.target / 0))
     resumed = Trainer(asked, folder, prepare(asked, None), Ranks.join("cpu"))
     resumed._resume()

@@ -46,6 +46,11 @@ class Prepared:
     target: Normalization
     audit: dict[str, Any]
 
+    @property
+    def sources(self) -> dict[str, PairSource]:
+        """Samples by split."""
+        return {"train": self.train} | ({} if self.validation is None else {"validation": self.validation})
+
     def write(self, folder: RunFolder) -> None:
         """Keep the statistics with the run, so that a resumed run has the same to the bit."""
         values = {"condition": self.condition.to_json(), "target": self.target.to_json(), "audit": self.audit}

@@ -1,6 +1,7 @@
 """The processes of a run: one, or as many as torchrun or srun started."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sfumato.device import usable_device
-from sfumato.errors import RunError
+from sfumato.errors import RunError, SfumatoError
 
 __all__ = ["Ranks"]
 
@@ -96,11 +97,33 @@ class Ranks:
 
     def from_first(self, value: float) -> float:
         """The first process's number, in all of them."""
+        return float(self._text_from_first(repr(value)))
+
+    def by_first(self, work: Callable[[], object]) -> None:
+        """Let the first process do something that may fail; if it does, all of them stop with its message."""
+        message, failure = "", None
+        if self.is_first:
+            try:
+                work()
+            except SfumatoError as error:
+                message, failure = str(error), error
+        message = self._text_from_first(message)
+        if failure is not None:
+            raise failure
+        if message:
+            raise RunError(message)
+
+    def _text_from_first(self, text: str) -> str:
+        """As bytes, since not every device has float64 and objects would be pickled."""
         if self.size == 1:
-            return value
-        shared = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.broadcast(shared, src=0)
-        return float(shared.item())
+            return text
+        content = torch.tensor(list(f"{text}\n".encode()), dtype=torch.uint8, device=self.device)
+        length = torch.tensor([len(content)], device=self.device)
+        dist.broadcast(length, src=0)
+        if not self.is_first:
+            content = content.new_zeros(int(length.item()))
+        dist.broadcast(content, src=0)
+        return bytes(content.tolist()).decode()[:-1]
 
     def wait(self) -> None:
         """Until all processes are here."""

@@ -5,6 +5,7 @@
     run/
       recipe.yaml           the resolved recipe
       statistics.json       normalisation and fingerprint of the training set
+      inputs.json           which files it trains on, by size, times and a hash of a part of each
       metrics.jsonl         one line per logged step
       checkpoints/          the last two training states
       panels/               restored validation images
@@ -12,6 +13,7 @@
       model.safetensors     the best weights on validation, all that restoring needs
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ from typing import Any
 from sfumato import recipe as recipes
 from sfumato.durable import replace_text
 from sfumato.errors import RunError
+from sfumato.lock import held_alone
 from sfumato.recipe import Recipe
 
 __all__ = ["RunFolder"]
@@ -37,6 +40,7 @@ class RunFolder:
         self.path = Path(path)
         self.recipe_file = self.path / "recipe.yaml"
         self.statistics_file = self.path / "statistics.json"
+        self.inputs_file = self.path / "inputs.json"
         self.metrics_file = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.panels = self.path / "panels"
@@ -47,17 +51,33 @@ class RunFolder:
         """The recipe of the run that is here, if any."""
         return recipes.load(self.recipe_file) if self.recipe_file.exists() else None
 
-    def start(self, recipe: Recipe) -> None:
-        """Lay out the folder of a new run."""
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other trainings out of the folder; one that is made for that and gets no content is removed."""
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        self._make(self.path)
         try:
-            for folder in (self.path, self.checkpoints, self.panels):
+            with held_alone(self.path):
+                yield
+        finally:
+            for folder in made:
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+
+    def start(self, recipe: Recipe) -> None:
+        """Lay out the folder of a new run. There is one once its recipe is there, so that is written last."""
+        self._make(self.path, self.checkpoints, self.panels)
+        replace_text(self.recipe_file, recipes.dump(recipe), untouched="No run was started")
+
+    def _make(self, *folders: Path) -> None:
+        try:
+            for folder in folders:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(
                 f"cannot write to the run folder {self.path}: {error.strerror or error}; "
                 "choose a folder that you may write to, with --out"
             ) from error
-        replace_text(self.recipe_file, recipes.dump(recipe), untouched="No run was started")
 
     def log(self, **values: Any) -> None:
         """Append one line to the metrics."""

@@ -31,6 +31,7 @@ from sfumato.preparation import Prepared, prepare
 from sfumato.progress import Bar
 from sfumato.ranks import Ranks
 from sfumato.recipe import Recipe, TrainRecipe, dump
+from sfumato.run_inputs import check_inputs
 from sfumato.runfolder import RunFolder
 from sfumato.subnormals import without_subnormals
 from sfumato.validation import Validation
@@ -56,11 +57,11 @@ def train(
     start_from: str | Path | None = None,
     quiet: bool = False,
 ) -> RunFolder:
-    """Train as the recipe says, or go on with the run that is already in ``out``.
+    """Train as the recipe says, or resume the run that is already in ``out``.
 
     Args:
         recipe: All that the run depends on.
-        out: Run folder. If it holds a run of the same recipe, that run goes on; of another one, it is refused.
+        out: Run folder. A run of the same recipe and the same images in it is resumed, any other one refused.
         device: ``cpu``, ``cuda`` or ``mps``.
         minutes: Time a few steps and fix ``train.steps`` to what fits.
         start_from: A model file whose weights to start from.
@@ -70,22 +71,27 @@ def train(
         The run folder; its ``model_file`` is the trained model.
 
     Raises:
-        RunError: If the folder holds another run or cannot be written, or the loss is not finite.
+        RunError: If the folder holds another run, is in use by another training or cannot be written, if the run was
+            started with other images, or if the loss is not finite.
         KeyboardInterrupt: After Ctrl-C or SIGTERM, when the state has been saved.
     """
     ranks, folder = Ranks.join(device), RunFolder(out)
-    with contextlib.closing(ranks), without_subnormals():
+    with contextlib.closing(ranks), without_subnormals(), contextlib.ExitStack() as held:
+        ranks.by_first(lambda: held.enter_context(folder.alone()))
+        is_resumed = folder.recipe_file.exists()
         recipe = _same_run(folder, recipe, minutes)
-        data = prepare(recipe, folder if folder.recipe_file.exists() else None)
+        ranks.wait()  # no process may see what another one is about to write
+        data = prepare(recipe, folder if is_resumed else None)
+        ranks.by_first(lambda: check_inputs(folder, data.sources, is_resumed=is_resumed))
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = _with_scale(recipe, _scale(recipe, data, start_from))
-        if minutes is not None and not folder.recipe_file.exists():
+        if minutes is not None and not is_resumed:
             recipe = _with_steps(recipe, Trainer(recipe, folder, data, ranks).steps_in(minutes * 60))
             if ranks.is_first and not quiet:
                 print(_what_fits(recipe, minutes), file=sys.stderr, flush=True)
-        if ranks.is_first and not folder.recipe_file.exists():
-            folder.start(recipe)
+        if ranks.is_first and not is_resumed:
             data.write(folder)
+            folder.start(recipe)
         ranks.wait()
         trainer = Trainer(recipe, folder, data, ranks, start_from=start_from)
         trainer.run(quiet=quiet)
@@ -172,8 +178,9 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         terms = torch.zeros(len(Losses._fields), device=device)
         for part, is_last in self._rounds(batch):
-            with self._autocast(), contextlib.nullcontext() if is_last else self._no_sync():
-                losses = self.loss(*(tensor.to(device) for tensor in part))
+            with contextlib.nullcontext() if is_last else self._no_sync():
+                with self._autocast():
+                    losses = self.loss(*(tensor.to(device) for tensor in part))
                 (losses.total / settings.accumulate).backward()
             terms += torch.stack([*losses]).detach() / settings.accumulate
         terms = self.ranks.mean(terms)
@@ -313,8 +320,7 @@ class Trainer:
         names = ", ".join(map(self.data.train.name, batch.samples))
         raise RunError(
             f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {names}; "
-            "the state before it is saved: mend these images and run the same command again, or start a new run with a "
-            "lower train.learning_rate"
+            "the state before it is saved: start a new run with a lower train.learning_rate, or without these images"
         )
 
 
