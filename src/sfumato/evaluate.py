@@ -111,6 +111,7 @@ def evaluate(
     most: int | None = None,
     num_examples: int = 3,
     progress: Callable[[int, int], None] | None = None,
+    scored: Callable[[int, Evaluation], None] | None = None,
 ) -> Evaluation:
     """Run every method on every image and measure what it gives.
 
@@ -124,6 +125,7 @@ def evaluate(
         most: Only so many images, spread evenly over the set.
         num_examples: How many images to keep for pictures.
         progress: Called with the number of estimates made and their total.
+        scored: Called after each image with its place in the set and the scores of it alone, so that they can be kept.
 
     Raises:
         RecipeError: If names repeat or there is nothing to do.
@@ -167,6 +169,9 @@ def evaluate(
             done += 1
             if progress is not None:
                 progress(done, number * len(methods))
+        if scored is not None:
+            alone = values[:, :, place : place + 1]
+            scored(place, Evaluation(list(methods), [source.name(index)], used, alone, affine))
         if index in shown:
             middles = [_middle(estimate) for estimate in estimates]
             examples.append(Example(source.name(index), _middle(condition), _middle(against[0].numpy()), middles))

@@ -43,11 +43,13 @@ def write_report(found: Evaluation, rows: list[Row], folder: str | Path) -> Path
     return page
 
 
-def write_csv(found: Evaluation, path: Path) -> None:
-    """One line per image and method, one column per metric."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+def write_csv(found: Evaluation, path: Path, *, more: bool = False) -> None:
+    """One line per image and method, one column per metric; ``more`` lines join those that are there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a" if more else "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["image", "method", *(metric.name for metric in found.metrics)])
+        if not more:
+            writer.writerow(["image", "method", *(metric.name for metric in found.metrics)])
         for place, image in enumerate(found.images):
             for row, method in enumerate(found.methods):
                 names = (in_spreadsheet(image), in_spreadsheet(method.name))

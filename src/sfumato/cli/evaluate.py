@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.bounds import seed_of
 from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import Device, FromRecipe, Unit
 from sfumato.cli.settings import OWN_TEST, tested_recipe
@@ -74,6 +75,7 @@ def evaluate(
         from sfumato.progress import Bar
         from sfumato.report import markdown, write_csv, write_report
 
+        seed_of(seed)
         if resolution and pixel_um is None:
             raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
         opened = [open_model(text, device=device) for text in models or []]
@@ -106,6 +108,7 @@ def evaluate(
                 pixel_um=pixel_um if resolution else None,
                 most=most,
                 progress=lambda done, total: bar.show(done, "estimates", total=total),
+                scored=lambda place, scores: write_csv(scores, out / "scores.csv", more=place > 0),
             )
         units = evaluation.pool(found, unit)
         rows = evaluation.summarise(units, seed=seed)

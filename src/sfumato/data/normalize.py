@@ -76,12 +76,11 @@ class Normalization:
 
         From pixels that float32 cannot tell apart the offset is subtracted in float64, so that they keep their levels.
         """
-        held = np.require(floats(pixels), requirements=["C", "W"])
-        near = self.apply(torch.from_numpy(held.astype(np.float32, copy=False)), axis=axis)
-        if held.dtype == np.float32:
+        held = torch.from_numpy(floats(pixels))
+        near = self.apply(held.to(torch.float32), axis=axis)
+        if held.dtype == torch.float32:
             return near
-        exact = torch.from_numpy(held)
-        return torch.where(exact.abs() > MOST_WHOLE, self.apply(exact, axis=axis).to(torch.float32), near)
+        return torch.where(held.abs() > MOST_WHOLE, self.apply(held, axis=axis).to(torch.float32), near)
 
     def invert(self, images: Tensor, *, axis: int = 1) -> Tensor:
         """Normalised images, shape (B, C, *spatial), back to the data's units."""

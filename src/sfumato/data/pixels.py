@@ -46,7 +46,7 @@ def as_pixels(given: Any, *, name: str = "the image") -> NDArray[Any]:
     if array.size == 0:
         raise ImageError(f"{name} has shape {array.shape}, so no pixels; expected at least one; check how it was cut")
     if isinstance(array, np.ma.MaskedArray):
-        masked = int(np.ma.count_masked(array))
+        masked = int(np.count_nonzero(array.mask))
         if masked:
             raise ImageError(
                 f"{name} has {masked} masked pixels, which no network can leave out; expected a number in each; fill "
@@ -57,7 +57,7 @@ def as_pixels(given: Any, *, name: str = "the image") -> NDArray[Any]:
 
 
 def floats(pixels: NDArray[Any]) -> NDArray[Any]:
-    """Pixels as float32 or, if some lie beyond 2**24, as float64, in which the others are rounded as float32 too.
+    """A copy of pixels as float32 or, if some lie beyond 2**24, as float64 with the others rounded as float32 rounds.
 
     So each pixel's value is the same in whatever region of an image it is read.
 

@@ -336,7 +336,7 @@ def open_phase(request: Request) -> dict[str, PairSource]:
             Photographs(paths, side_px=settings.side_px, cache_bytes=request.cache_bytes if settings.draws > 1 else 0),
             settings,
             # Splits have noise of their own: sample 0 of each would else have the same.
-            seed=request.seed + {"train": 0, "validation": 1, "test": 2}[split] * 2**32,
+            seed=(request.seed + {"train": 0, "validation": 1, "test": 2}[split] * 2**32) % 2**64,
             is_noisy=split != "test",
             is_mirrored=split == "train",
             cache_bytes=request.cache_bytes,

@@ -123,10 +123,10 @@ def restore(
         uncertainty=uncertainty,
         progress=progress,
     )
-    full = full_scale(model.info.recipe.problem, pixels.dtype)
+    full = np.float32(full_scale(model.info.recipe.problem, pixels.dtype))
     if full != 1:
-        scaled = {name: getattr(restored, name) for name in ("mean", "std", "low", "high")}
-        restored = restored._replace(**{k: None if v is None else v * np.float32(full) for k, v in scaled.items()})
+        std, low, high = (None if image is None else image * full for image in restored[1:4])
+        restored = Restored(restored.mean * full, std, low, high, restored.hint, restored.label)
     if has_channels or len(restored.mean) > 1:
         return restored
     std, low, high, hint = (None if image is None else image[0] for image in restored[1:5])
