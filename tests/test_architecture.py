@@ -50,6 +50,8 @@ LAYERS: dict[str, int] = {
     "tensor_layout": 3,
     "tensor_file": 3,
     "hub": 3,
+    "marks": 3,
+    "ownership": 3,
     "model_file": 3,
     "checkpoint": 3,
     "runfolder": 3,

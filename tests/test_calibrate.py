@@ -88,8 +88,10 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_a_picture_that_cannot_be_drawn_takes_no_calibration_with_it(tmp_path: Path) -> None:
     model, pairs = write_model(tmp_path / "model.safetensors"), write_pairs(tmp_path / "held_out", 9)
-    done = run("calibrate", model, pairs, "--samples", 4, "--steps", 3, "--page", tmp_path / "page.unknown")
-    assert done.exit_code != 0
+    command = ("calibrate", model, pairs, "--samples", 4, "--steps", 3, "--page")
+    assert run(*command, tmp_path / "page.unknown").exit_code == 2  # before any sampling
+    assert load(model).info.calibration is None
+    assert run(*command, tmp_path / f"{'x' * 300}.png").exit_code == 2  # which no file system takes, after it
     found = load(model).info.calibration
     assert found is not None
     assert found.sampled.num_steps == 3

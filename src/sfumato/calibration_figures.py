@@ -12,7 +12,7 @@ from sfumato.calibrate import Checked
 from sfumato.calibration import CalibrationReport
 from sfumato.calibration.correction import Correction
 from sfumato.held_out import HeldOutImage
-from sfumato.plotting import new_figure, use_logarithms
+from sfumato.plotting import new_figure, save_figure, use_logarithms
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -204,6 +204,5 @@ def _short(name: str) -> str:
 
 def _saved(figure: "Figure", path: str | Path | None) -> "Figure":
     if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
+        save_figure(figure, path)
     return figure

@@ -8,17 +8,22 @@ from typing import Any
 import numpy as np
 import torch
 
+from sfumato import __version__
 from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
 from sfumato.data.image import PixelSize
 from sfumato.data.io import write_image
 from sfumato.errors import ImageError, RecipeError
 from sfumato.escaping import in_spreadsheet
+from sfumato.marks import image_with, text_like
 from sfumato.metrics import ms_ssim, without_offset
 from sfumato.model_file import LoadedModel
+from sfumato.ownership import Written
 from sfumato.problems.clinical import Stack, protocol, two_shot_tie
 from sfumato.restoration.array import restore
 
-__all__ = ["compare"]
+__all__ = ["compare", "phase_files"]
+
+_TRUTH, _SHOTS, _TABLE = "pseudo_truth", "two_shot", "ms_ssim.csv"
 
 
 def compare(
@@ -91,14 +96,24 @@ def compare(
             for title, phase in phases.items()
         }
         sizes = {axis: PixelSize(pixel_um, "micrometer") for axis in "YX"}
-        for title, phase in {"pseudo_truth": truth, **phases}.items():
+        images = {_TRUTH: truth, **phases, _SHOTS: specimen.two_shot}
+        for title, image in images.items():
+            axes, unit = ("CYX", "intensity") if title == _SHOTS else ("YX", "rad")
+            notes = {"sfumato": __version__, "unit": unit}
             path = out / f"{name}_{title}.tif"
-            write_image(path, phase.numpy(), axes="YX", pixel_size=sizes, metadata={"unit": "rad"}, overwrite=True)
-        shots = out / f"{name}_two_shot.tif"
-        write_image(shots, specimen.two_shot.numpy(), axes="CYX", pixel_size=sizes, overwrite=True)
+            write_image(path, image.numpy(), axes=axes, pixel_size=sizes, metadata=notes, overwrite=True)
     tell("written")
-    _write_table(out / "ms_ssim.csv", table)
+    _write_table(out / _TABLE, table)
     return table
+
+
+def phase_files(stacks: Sequence[str], methods: Sequence[str], out: Path) -> list[Written]:
+    """What :func:`compare` leaves in a folder, of stacks by name and methods by name, the solver first."""
+    image = image_with("phase or pair of shots", lambda notes: notes.get("unit") in ("rad", "intensity"))
+    table = text_like("table of phases", lambda text: text.startswith(tuple(f"stack,{solver}" for solver in SOLVERS)))
+    titles = (_TRUTH, *methods, _SHOTS)
+    images = [Written(out / f"{name}_{title}.tif", image) for name in stacks for title in titles]
+    return [*images, Written(out / _TABLE, table)]
 
 
 def _write_table(path: Path, table: Mapping[str, Mapping[str, float]]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import glob
 import os
 import re
 import shutil
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from sfumato.errors import RunError
 
-__all__ = ["advice_on", "replace_text", "replacing", "sync_folder"]
+__all__ = ["advice_on", "replace_bytes", "replace_text", "replacing", "sync_folder"]
 
 
 @contextlib.contextmanager
@@ -20,7 +21,7 @@ def replacing(path: Path, *, num_bytes: int, untouched: str) -> Iterator[BinaryI
 
     Until then it stands beside it under a temporary name, ending in `.tmp-` and the number of this process; it is
     flushed to the disk before it is renamed, and the folder after. What a killed process left under such a name is
-    removed by the next one that writes to the folder.
+    removed by the next one that writes a file of that name, whatever the numbers in it.
 
     Args:
         path: Where the file will be.
@@ -49,7 +50,11 @@ def replacing(path: Path, *, num_bytes: int, untouched: str) -> Iterator[BinaryI
 
 def replace_text(path: Path, text: str, *, untouched: str) -> None:
     """Write a whole text file, in UTF-8, by :func:`replacing`."""
-    content = text.encode()
+    replace_bytes(path, text.encode(), untouched=untouched)
+
+
+def replace_bytes(path: Path, content: bytes, *, untouched: str) -> None:
+    """Write a whole file by :func:`replacing`."""
     with replacing(path, num_bytes=len(content), untouched=untouched) as file:
         file.write(content)
 
@@ -90,8 +95,9 @@ def _cannot_write(path: Path, num_bytes: int, error: OSError, untouched: str) ->
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove temporary files of processes that are no more, beside ``path`` and of the same kind."""
-    for leftover in path.parent.glob(f"*{path.suffix}.tmp-*"):
+    """Remove temporary files of processes that are no more, of the same name apart from its numbers."""
+    name = re.sub(r"\d+", "*", glob.escape(path.name))
+    for leftover in path.parent.glob(f"{name}.tmp-*"):
         owner = re.fullmatch(r"\d{1,9}", leftover.name.rpartition("-")[2])
         if owner and not _is_running(int(owner.group())):
             _remove(leftover)

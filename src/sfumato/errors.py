@@ -7,6 +7,7 @@ __all__ = [
     "CalibrationError",
     "ImageError",
     "ModelFileError",
+    "OverwriteError",
     "PairingError",
     "RecipeError",
     "RunError",
@@ -46,6 +47,10 @@ class ModelFileError(SfumatoError):
 
 class CalibrationError(SfumatoError):
     """Held-out images cannot carry what was asked of them."""
+
+
+class OverwriteError(SfumatoError):
+    """A file that is there would be lost: an input of the command, or one that sfumato did not write."""
 
 
 class RunError(SfumatoError):

@@ -19,7 +19,10 @@ from sfumato.data.shares import as_shares
 from sfumato.diagram import draw_network
 from sfumato.errors import ImageError
 from sfumato.figures import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
+from sfumato.marks import PICTURE
 from sfumato.model_file import LoadedModel
+from sfumato.ownership import Written
+from sfumato.plotting import save_figure
 from sfumato.problems.registry import takes_shares
 from sfumato.recipe import SampleRecipe
 from sfumato.restoration.array import as_restored, draw_whole, enlargement, normalised
@@ -28,9 +31,21 @@ from sfumato.restoration.intervals import sampled_by
 from sfumato.step_choice import Comparison, Setting, compare
 from sfumato.uncertainty import integral_of_beta
 
-__all__ = ["compare_steps", "crops", "describe", "draw_diagrams", "draw_posterior", "drawn_by", "read_image"]
+__all__ = [
+    "compare_steps",
+    "crops",
+    "describe",
+    "draw_diagrams",
+    "draw_posterior",
+    "drawn_by",
+    "figure_files",
+    "read_image",
+]
 
 Image = NDArray[np.generic]
+
+_DIAGRAMS = ("network", "rate_network")
+_FIGURES = ("schedule", "gamma", "mean_and_std", "samples")
 
 
 def describe(model: LoadedModel) -> list[str]:
@@ -75,21 +90,27 @@ def read_image(model: LoadedModel, source: Path, target: Path | None) -> tuple[I
     return pairs.read(0, [0, 0], pairs.spatial(0))
 
 
+def figure_files(folder: str | Path, *, with_image: bool) -> list[Written]:
+    """What :func:`draw_diagrams` writes and, if an image is looked at, :func:`draw_posterior`."""
+    names = [*_DIAGRAMS, *(_FIGURES if with_image else ())]
+    return [Written(Path(folder) / f"{name}.png", PICTURE) for name in names]
+
+
 def draw_diagrams(model: LoadedModel, folder: str | Path) -> list[Path]:
     """Draw the network that restores and, if there is one, the network of rates; returns the files."""
-    folder, settings = _made(folder), model.info.recipe.model
+    folder, settings = Path(folder), model.info.recipe.model
     conditions, targets = model.info.condition_channels, model.info.target_channels
     channels = {"network": conditions, "rate_network": conditions}
     if settings.method == "cvdm":
         channels["network"] += (3 if settings.mean_network else 2) * targets
-    networks = {"network": model.model.network, "rate_network": getattr(model.model.schedule, "network", None)}
+    networks = (model.model.network, getattr(model.model.schedule, "network", None))
     titles = {"network": f"{settings.method} network", "rate_network": "rate network of the schedule"}
     paths = []
-    for name, network in networks.items():
+    for name, network in zip(_DIAGRAMS, networks, strict=True):
         if isinstance(network, nn.Module) and any(True for _ in network.children()):  # a global rate has no network
             paths.append(folder / f"{name}.png")
             title = f"{titles[name]} ({type(network).__name__})"
-            draw_network(network, channels[name], title=title, ndim=settings.ndim).savefig(paths[-1])
+            save_figure(draw_network(network, channels[name], title=title, ndim=settings.ndim), paths[-1])
     return paths
 
 
@@ -119,7 +140,7 @@ def draw_posterior(
         ImageError: If the model is a regression, which has neither schedule nor samples.
     """
     _check_samples(model, num_samples)
-    folder = _made(folder)
+    folder = Path(folder)
     condition, _ = normalised(measured, model, on_target_grid=True)
     sampled = sampled_by(model, num_samples, num_steps)
     blocks = draw_whole(condition, model, sampled, seed=seed)
@@ -130,15 +151,15 @@ def draw_posterior(
     truth = None if target is None else as_restored(target, model)[0]
     beta = np.broadcast_to(integral_of_beta(schedule)[0, 0].cpu().numpy(), seen.shape)
     region, word = (draws.mean(0), f"mean of {num_samples} samples") if truth is None else (truth, "target")
-    figures = {
-        "schedule": draw_schedule(schedule, region, what=word),
-        "gamma": draw_gamma(schedule),
-        "mean_and_std": draw_mean_and_std(seen, draws, truth),
-        "samples": draw_samples(seen, draws, beta, truth),
-    }
-    for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.png")
-    return [folder / f"{name}.png" for name in figures]
+    figures = (
+        draw_schedule(schedule, region, what=word),
+        draw_gamma(schedule),
+        draw_mean_and_std(seen, draws, truth),
+        draw_samples(seen, draws, beta, truth),
+    )
+    for name, figure in zip(_FIGURES, figures, strict=True):
+        save_figure(figure, folder / f"{name}.png")
+    return [folder / f"{name}.png" for name in _FIGURES]
 
 
 def compare_steps(
@@ -228,8 +249,3 @@ def _check_samples(model: LoadedModel, num_samples: int) -> None:
         )
     if num_samples < 2:
         raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
-
-
-def _made(folder: str | Path) -> Path:
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    return Path(folder)

@@ -34,6 +34,7 @@ __all__ = [
     "LoadedModel",
     "ModelInfo",
     "check_loaded",
+    "has_weights_of",
     "inspect_model",
     "load",
     "sampled_as",
@@ -230,6 +231,15 @@ def set_sampling(path: str | Path, sample: "SampleRecipe", *, sha256: str | None
     info = dataclasses.replace(info, recipe=recipe, calibration=known)
     save_model(path, tensors, info)
     return info
+
+
+def has_weights_of(path: str | Path, other: str | Path) -> bool:
+    """Whether a file is a model with the very weights of another, whatever else it says of itself."""
+    try:
+        (_, weights), (_, wanted) = _read(path, None), _read(other, None)
+    except ModelFileError:
+        return False
+    return layout(weights) == layout(wanted) and all(torch.equal(weights[name], wanted[name]) for name in wanted)
 
 
 def sampled_as(sample: "SampleRecipe", num_samples: int) -> Sampled:

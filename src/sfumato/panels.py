@@ -1,5 +1,6 @@
 """Quick pictures with Pillow alone: what was measured, what was restored, how sure, and the truth."""
 
+import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +8,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 
-__all__ = ["coloured", "draw_panel", "grey"]
+from sfumato.durable import replace_bytes
+from sfumato.marks import SOFTWARE
+
+__all__ = ["coloured", "draw_panel", "grey", "save_picture"]
 
 _GAP, _TITLE, _NARROWEST = 4, 14, 180
 _SPREAD = np.array([[0, 0, 0], [61, 38, 108], [166, 54, 106], [238, 122, 64], [255, 243, 176]], dtype=np.float64)
@@ -57,8 +62,16 @@ def draw_panel(
         for column, picture in enumerate(row.values()):
             tile = Image.fromarray(picture).resize((width, height), Image.Resampling.NEAREST)
             sheet.paste(tile, (column * (width + _GAP), _TITLE + number * (height + _GAP)))
+    save_picture(sheet, path)
+
+
+def save_picture(picture: Image.Image, path: Path, *, optimize: bool = False) -> None:
+    """Write a PNG, whole or not at all, that says who wrote it; its folder is made if it is not there."""
+    note, buffer = PngInfo(), io.BytesIO()
+    note.add_text("Software", SOFTWARE)
+    picture.save(buffer, "PNG", pnginfo=note, optimize=optimize)
     path.parent.mkdir(parents=True, exist_ok=True)
-    sheet.save(path)
+    replace_bytes(path, buffer.getvalue(), untouched="What was there is intact")
 
 
 def _white(std: NDArray[np.floating], ends: Sequence[NDArray[np.floating]]) -> float:

@@ -1,12 +1,17 @@
 """Figures, made without the state that pyplot keeps, so that they can be drawn in any thread and without a screen."""
 
+import io
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from sfumato.durable import replace_bytes
+from sfumato.marks import SOFTWARE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["matplotlib", "new_figure", "use_logarithms"]
+__all__ = ["matplotlib", "new_figure", "save_figure", "use_logarithms"]
 
 
 def matplotlib() -> ModuleType:
@@ -39,3 +44,11 @@ def new_figure(width: float, height: float) -> "Figure":
     """An empty figure; its size is in inches of 150 pixels."""
     figure: Figure = matplotlib().figure.Figure(figsize=(width, height), layout="constrained", dpi=150)
     return figure
+
+
+def save_figure(figure: "Figure", path: str | Path, *, dpi: int | None = None) -> None:
+    """Write a figure as PNG, whole or not at all, that says who wrote it; its folder is made if it is not there."""
+    buffer, file = io.BytesIO(), Path(path)
+    figure.savefig(buffer, format="png", dpi=dpi or "figure", metadata={"Software": SOFTWARE})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_bytes(file, buffer.getvalue(), untouched="What was there is intact")

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sfumato import __version__
+from sfumato.durable import replace_text
 from sfumato.escaping import in_markdown, in_spreadsheet
-from sfumato.evaluate import Evaluation, Example, Row, too_few
+from sfumato.evaluate import METRICS, Evaluation, Example, Row, too_few
+from sfumato.marks import GENERATOR, PAGE, text_like
+from sfumato.ownership import Written
 from sfumato.panels import coloured, grey
 
-__all__ = ["markdown", "web_page", "write_csv", "write_report"]
+__all__ = ["markdown", "report_files", "web_page", "write_csv", "write_report"]
 
 Picture = NDArray[np.uint8]
 
@@ -37,10 +40,21 @@ def write_report(found: Evaluation, rows: list[Row], folder: str | Path) -> Path
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_csv(found, folder / "scores.csv")
-    (folder / "table.md").write_text(markdown(found, rows), encoding="utf-8")
+    replace_text(folder / "table.md", markdown(found, rows), untouched="scores.csv is written")
     page = folder / "report.html"
-    page.write_text(web_page(found, rows), encoding="utf-8")
+    replace_text(page, web_page(found, rows), untouched="scores.csv and table.md are written")
     return page
+
+
+def report_files(folder: Path) -> list[Written]:
+    """What :func:`write_report` leaves in a folder."""
+    scores = text_like("table of scores", lambda text: text.startswith(f"image,method,{METRICS[0].name}"))
+    table = text_like("table of means", lambda text: text.startswith("| metric | ") and _LEGEND[:40] in text)
+    return [
+        Written(folder / "scores.csv", scores),
+        Written(folder / "table.md", table),
+        Written(folder / "report.html", PAGE),
+    ]
 
 
 def write_csv(found: Evaluation, path: Path, *, more: bool = False) -> None:
@@ -87,7 +101,8 @@ def web_page(found: Evaluation, rows: list[Row]) -> str:
         "of an image.</p>",
         *(_example(found, example) for example in found.examples),
     ]
-    head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>Evaluation</title>{_STYLE}"
+    meta = f"<meta charset=utf-8>{GENERATOR}<meta name=viewport content='width=device-width'>"
+    head = f"{meta}<title>Evaluation</title>{_STYLE}"
     return f"<!doctype html><html lang=en><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
 

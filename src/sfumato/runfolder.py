@@ -24,9 +24,14 @@ from sfumato import recipe as recipes
 from sfumato.durable import replace_text
 from sfumato.errors import RunError
 from sfumato.lock import held_alone
+from sfumato.marks import Kind, is_model, is_training_state, json_with
+from sfumato.ownership import Written
 from sfumato.recipe import Recipe
 
 __all__ = ["RunFolder"]
+
+_STATISTICS = json_with("statistics of a run", ("condition", "target", "audit"))
+_INPUTS = json_with("record of a run's images", ("version", "total", "files"))
 
 
 class RunFolder:
@@ -50,6 +55,28 @@ class RunFolder:
     def recipe(self) -> Recipe | None:
         """The recipe of the run that is here, if any."""
         return recipes.load(self.recipe_file) if self.recipe_file.exists() else None
+
+    def files(self) -> list[Written]:
+        """What a run writes here; those of one that was begun before are its own, and its recipe stays as it is."""
+        if self._is_begun():
+            return [Written(self.model_file, Kind("model", is_model))]
+        panels = {self.panels / "step-00000000.png", *self.panels.glob("step-*.png")}
+        others = [self.model_file, self.metrics_file, *self._states(), *sorted(panels), self.recipe_file]
+        # The recipe is written last, so a kill at the start can leave the other two without it.
+        first = [Written(self.statistics_file, _STATISTICS), Written(self.inputs_file, _INPUTS)]
+        return [*first, *(Written(file, Kind("file of a run", lambda _: False)) for file in others)]
+
+    def _is_begun(self) -> bool:
+        """Whether a recipe is here with statistics or states of its run, or alone, as older versions began."""
+        if not self.recipe_file.exists():
+            return False
+        if _STATISTICS.is_ours(self.statistics_file) or any(map(is_training_state, self._states())):
+            return True
+        others = (self.statistics_file, self.metrics_file, self.model_file, *self._states())
+        return not any(path.exists() for path in others)
+
+    def _states(self) -> list[Path]:
+        return sorted(self.checkpoints.glob("step-*.safetensors"))
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

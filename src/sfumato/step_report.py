@@ -8,18 +8,30 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato.calibration.report import Estimate
+from sfumato.marks import PICTURE, text_like
+from sfumato.ownership import Written
 from sfumato.plotting import new_figure
 from sfumato.step_choice import Comparison, Recommendation, Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_steps", "explain", "table", "write_steps_csv"]
+__all__ = ["draw_steps", "explain", "step_files", "table", "write_steps_csv"]
 
 _COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v")
 _FAR = 0.02
 """A coverage whose interval is further than this from its expectation is worth a warning."""
+
+
+_COLUMNS = "solver,eta,last_noise,steps,images,draws,rmse,"
+"""With which the CSV begins."""
+
+
+def step_files(folder: Path) -> list[Written]:
+    """What a comparison of steps leaves in a folder."""
+    figures = text_like("table of sampling steps", lambda text: text.startswith(_COLUMNS))
+    return [Written(folder / "steps.csv", figures), Written(folder / "steps.png", PICTURE)]
 
 
 def table(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) -> list[str]:

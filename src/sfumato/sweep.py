@@ -14,23 +14,28 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sfumato import __version__
 from sfumato.assembly import build_model
 from sfumato.durable import replace_text
 from sfumato.errors import RecipeError
 from sfumato.evaluate import METRICS, Metric, evaluate
+from sfumato.marks import json_with, text_like
 from sfumato.methods import model_method
 from sfumato.model_file import load
+from sfumato.ownership import Written
 from sfumato.preparation import open_sources
-from sfumato.recipe import ModelRecipe, Recipe, dump
+from sfumato.recipe import ModelRecipe, Recipe, dump, parse
+from sfumato.runfolder import RunFolder
 from sfumato.schedule import LinearSchedule
 from sfumato.significance import interval, ranking
 from sfumato.train import train
 
-__all__ = ["Trial", "candidates", "choose_metric", "sweep", "table"]
+__all__ = ["Trial", "candidates", "choose_metric", "sweep", "sweep_files", "table"]
 
 _STARTS = (1e-4, 1e-3)
 _END_FACTORS = (0.5, 1.0, 2.0, 4.0)
 _GAMMA_ENDS = (1e-2, 1e-3, 1e-4, 1e-5)
+_BEST, _CHOSEN = "best.yaml", "# chosen by sfumato "
 
 
 class Trial(NamedTuple):
@@ -114,8 +119,26 @@ def sweep(
         if progress is not None:
             progress(number + 1, len(models))
     best = recipe.model_copy(update={"model": trials[_best(trials, metric)].model})
-    replace_text(out / "best.yaml", dump(best), untouched="No recipe was chosen")
+    replace_text(out / _BEST, f"{_CHOSEN}{__version__}\n{dump(best)}", untouched="No recipe was chosen")
     return trials
+
+
+def sweep_files(recipe: Recipe, models: Sequence[ModelRecipe], out: Path, metric: Metric) -> list[Written]:
+    """What :func:`sweep` writes to a folder; a `best.yaml` without our mark is its own if it is one of the recipes."""
+
+    def is_chosen(text: str) -> bool:
+        if text.startswith(_CHOSEN):
+            return True
+        try:
+            return parse(text) in [recipe.model_copy(update={"model": model}) for model in models]
+        except RecipeError:
+            return False
+
+    folders = [out / _name(model) for model in models]
+    runs = [file for folder in folders for file in RunFolder(folder).files()]
+    scores = json_with("scores of a trial", ("asked", "values"))
+    kept = [Written(folder / _scores_name(metric), scores) for folder in folders]
+    return [*runs, *kept, Written(out / _BEST, text_like("chosen recipe", is_chosen))]
 
 
 def table(trials: Sequence[Trial], metric: Metric) -> str:
@@ -144,7 +167,7 @@ def _score(
     # Where each image is scaled by itself, estimates are known up to their scale.
     affine = recipe.data.normalize == "image"
     asked = {"metric": metric.name, "samples": num_samples, "most": most, "steps": recipe.train.steps, "affine": affine}
-    kept = folder / f"validation_{metric.name.split()[0].lower()}.json"
+    kept = folder / _scores_name(metric)
     if kept.exists():
         held = json.loads(kept.read_text(encoding="utf-8"))
         if held["asked"] == asked:
@@ -165,6 +188,10 @@ def _score(
 def _best(trials: Sequence[Trial], metric: Metric) -> int:
     means = [trial.values.mean() * (-1 if metric.higher_is_better else 1) for trial in trials]
     return int(np.argmin(means))
+
+
+def _scores_name(metric: Metric) -> str:
+    return f"validation_{metric.name.split()[0].lower()}.json"
 
 
 def _name(model: ModelRecipe) -> str:

@@ -27,6 +27,7 @@ from sfumato.losses import Losses
 from sfumato.model_file import ModelInfo, inspect_model, load, save_model
 from sfumato.nn.population_norm import settle
 from sfumato.noise import NoiseField
+from sfumato.ownership import check_outputs, data_places
 from sfumato.preparation import Prepared, prepare
 from sfumato.progress import Bar
 from sfumato.ranks import Ranks
@@ -71,11 +72,14 @@ def train(
         The run folder; its ``model_file`` is the trained model.
 
     Raises:
+        OverwriteError: If the folder holds files of these names that are of no run, or the images themselves.
         RunError: If the folder holds another run, is in use by another training or cannot be written, if the run was
             started with other images, or if the loss is not finite.
         KeyboardInterrupt: After Ctrl-C or SIGTERM, when the state has been saved.
     """
-    ranks, folder = Ranks.join(device), RunFolder(out)
+    folder = RunFolder(out)
+    check_outputs(folder.files(), [*data_places(recipe.data), start_from])  # before ranks join, hence before any writes
+    ranks = Ranks.join(device)
     with contextlib.closing(ranks), without_subnormals(), contextlib.ExitStack() as held:
         ranks.by_first(lambda: held.enter_context(folder.alone()))
         is_resumed = folder.recipe_file.exists()

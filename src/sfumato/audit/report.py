@@ -14,12 +14,15 @@ from sfumato.audit.run import Audit
 from sfumato.data.domain import ASPECTS
 from sfumato.data.image import PixelSize
 from sfumato.data.io import write_image
-from sfumato.plotting import new_figure
+from sfumato.durable import replace_text
+from sfumato.marks import GENERATOR, PAGE, PICTURE, image_with
+from sfumato.ownership import Written
+from sfumato.plotting import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["domain_map", "draw_audit", "maps", "write_audit"]
+__all__ = ["audit_files", "domain_map", "draw_audit", "maps", "write_audit"]
 
 Floats = NDArray[np.float64]
 
@@ -39,10 +42,17 @@ def write_audit(found: Audit, folder: str | Path, *, title: str = "image") -> Pa
     notes = {"channels": list(layers), "warnings": found.warnings, "unchecked": found.unchecked}
     write_image(folder / "maps.tif", pixels, axes="CYX", pixel_size=sizes, metadata=notes, overwrite=True)
     picture = folder / "audit.png"
-    draw_audit(found).savefig(picture, dpi=110)
+    save_figure(draw_audit(found), picture, dpi=110)
     page = folder / "report.html"
-    page.write_text(_page(found, picture.read_bytes(), title), encoding="utf-8")
+    replace_text(page, _page(found, picture.read_bytes(), title), untouched="maps.tif and audit.png are written")
     return page
+
+
+def audit_files(folder: Path) -> list[Written]:
+    """What :func:`write_audit` leaves in a folder."""
+    layers = image_with("image of an audit's maps", lambda notes: notes.keys() >= {"channels", "warnings", "unchecked"})
+    kinds = {"maps.tif": layers, "audit.png": PICTURE, "report.html": PAGE}
+    return [Written(folder / name, kind) for name, kind in kinds.items()]
 
 
 def maps(found: Audit) -> dict[str, Floats]:
@@ -191,7 +201,8 @@ def _page(found: Audit, picture: bytes, title: str) -> str:
         "sees what contradicts the measurement; detail finer than the instrument resolves leaves no trace in it, and "
         f"only the spread of samples tells of that. sfumato {__version__}.</p>",
     ]
-    meta = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>Audit of {name}</title>"
+    meta = f"<meta charset=utf-8>{GENERATOR}<meta name=viewport content='width=device-width'>"
+    meta += f"<title>Audit of {name}</title>"
     return f"<!doctype html><html lang=en><head>{meta}{_STYLE}</head><body>{''.join(parts)}</body></html>\n"
 
 

@@ -48,8 +48,11 @@ def audit(
         from sfumato.audit import Optics, write_audit
         from sfumato.audit import audit as run_audit
         from sfumato.audit.files import read_measured, read_restored
+        from sfumato.audit.report import audit_files
         from sfumato.model_file import load
+        from sfumato.ownership import check_outputs
 
+        check_outputs(audit_files(out), [model, source, restored])
         loaded = load(model, device=device)
         measured, pixel_of_file = read_measured(loaded, source, axes=axes, frame=frame)
         image, draws = (None, None) if restored is None else read_restored(loaded, restored, source, frame=frame)

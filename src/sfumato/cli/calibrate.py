@@ -62,7 +62,9 @@ def calibrate(
         from sfumato.calibrate import cross_validate
         from sfumato.held_out import restore_held_out
         from sfumato.hub import is_address
-        from sfumato.model_file import load, set_calibration
+        from sfumato.marks import PICTURE, Kind
+        from sfumato.model_file import has_weights_of, load, set_calibration
+        from sfumato.ownership import Written, check_outputs, data_places
         from sfumato.plotting import matplotlib
         from sfumato.preparation import open_held_out
         from sfumato.problems.registry import takes_shares
@@ -78,7 +80,13 @@ def calibrate(
         loaded = load(model, device=device)
         sampled = sampled_by(loaded, samples, steps)
         shares = takes_shares(loaded.info.recipe.problem)
-        source = open_held_out(_recipe(loaded.info, held_out), split, shares=shares)
+        asked = _recipe(loaded.info, held_out)
+        written = [Written(path, PICTURE) for path in (page, report) if path is not None]
+        if out is not None and not (out.exists() and Path(model).exists() and out.samefile(model)):
+            same = Kind("copy of this model", lambda path: has_weights_of(path, model))
+            written.append(Written(out, same))
+        check_outputs(written, [model, *data_places(asked.data)])
+        source = open_held_out(asked, split, shares=shares)
         with Bar("restoring", 0) as bar:
             images = restore_held_out(
                 loaded, source, sampled=sampled, level=level, seed=seed, most=most,
@@ -87,7 +95,7 @@ def calibrate(
             )  # fmt: skip
         settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
         found = correct(images, **settings)
-        written = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
+        changed = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
         checked = cross_validate(images, **settings)
         for line in _lines(checked, level):
             typer.echo(line)
@@ -104,7 +112,7 @@ def calibrate(
 
             draw_calibration(images, found, checked, page)
         typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")
-        typer.echo(f"calibrated: {written}: {found.label}", err=True)
+        typer.echo(f"calibrated: {changed}: {found.label}", err=True)
 
 
 def _recipe(info: "ModelInfo", place: Path) -> "Recipe":

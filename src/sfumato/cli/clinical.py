@@ -30,11 +30,15 @@ def clinical(
 ) -> None:
     """Compare phase retrieval on real stacks: pseudo truth from all planes, methods from two of them."""
     with plain_errors():
-        from sfumato.clinical import compare
+        from sfumato.clinical import compare, phase_files
         from sfumato.model_file import load
+        from sfumato.ownership import check_outputs
         from sfumato.problems.clinical import read_stack
         from sfumato.progress import Bar
 
+        models = [(path.parent.name or path.stem, path) for path in model or []]
+        written = phase_files([path.stem for path in stacks], [solver, *(title for title, _ in models)], out)
+        check_outputs(written, [*stacks, *(path for _, path in models)])
         named = {
             path.stem: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip, crop_px=crop_px)
             for path in stacks
@@ -42,7 +46,7 @@ def clinical(
         with Bar("phases", 0) as bar:
             table = compare(
                 named,
-                {path.parent.name or path.stem: load(path) for path in model or []},
+                {title: load(path) for title, path in models},
                 out,
                 wavelength_um=wavelength_um,
                 pixel_um=pixel_um,

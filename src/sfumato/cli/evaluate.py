@@ -69,11 +69,12 @@ def evaluate(
         from sfumato import evaluate as evaluation
         from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
         from sfumato.methods import Microscope, classical_method, model_method, open_model
+        from sfumato.ownership import check_outputs, data_places
         from sfumato.phase_methods import TwoShots, phase_method
         from sfumato.preparation import open_test_set
         from sfumato.problems.registry import takes_shares
         from sfumato.progress import Bar
-        from sfumato.report import markdown, write_csv, write_report
+        from sfumato.report import markdown, report_files, write_csv, write_report
 
         seed_of(seed)
         if resolution and pixel_um is None:
@@ -96,6 +97,8 @@ def evaluate(
         ]
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
         test, is_own = tested_recipe(recipe, given, [model for _, model in opened], from_recipe=from_recipe)
+        files = [path for text in models or [] for path in (text, text.rpartition("=")[2])]
+        check_outputs(report_files(out), [*files, recipe, *data_places(test.data)])
         if is_own:
             typer.echo(OWN_TEST, err=True)
         shares = any(takes_shares(model.info.recipe.problem) for _, model in opened)

@@ -1,13 +1,16 @@
 """`sfumato export`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import ModelFile
 from sfumato.errors import RunError
+
+if TYPE_CHECKING:
+    from sfumato.ownership import Written
 
 __all__ = ["export"]
 
@@ -40,6 +43,7 @@ def export(
             raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
         from sfumato.export.card import Credits
         from sfumato.model_file import load
+        from sfumato.ownership import check_outputs
 
         if (bioimageio is not None or hub is not None) and (licence is None or not author):
             raise RunError(
@@ -47,6 +51,7 @@ def export(
                 "an SPDX identifier, such as CC-BY-4.0, and --author with a name"
             )
         credits = Credits(licence or "", tuple(author or []))
+        check_outputs(_outputs(model, bioimageio, onnx, hub), [model, example])
         if onnx is not None:
             from sfumato.export.networks import export_networks
 
@@ -67,3 +72,18 @@ def export(
             typer.echo(f"{hub}: model file and card; look at its README.md before you share it")
             if push is not None:
                 typer.echo(f"uploaded: {upload(hub, push, private=private)}")
+
+
+def _outputs(model: Path, bioimageio: Path | None, onnx: Path | None, hub: Path | None) -> "list[Written]":
+    """All that is written, of a model and to the places that were given."""
+    from sfumato.export.hub import hub_files
+    from sfumato.export.networks import network_files
+    from sfumato.marks import PACKAGE
+    from sfumato.model_file import load
+    from sfumato.ownership import Written
+
+    return [
+        *([] if bioimageio is None else [Written(bioimageio, PACKAGE)]),
+        *([] if onnx is None else network_files(load(model), onnx)),
+        *([] if hub is None else hub_files(model, hub)),
+    ]

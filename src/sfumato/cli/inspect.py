@@ -76,8 +76,9 @@ def inspect(
     """
     with plain_errors():
         from sfumato.hub import is_address
-        from sfumato.inspection import describe, draw_diagrams, draw_posterior, drawn_by, read_image
+        from sfumato.inspection import describe, draw_diagrams, draw_posterior, drawn_by, figure_files, read_image
         from sfumato.model_file import load, set_sampling
+        from sfumato.ownership import check_outputs
 
         counts = _counts(steps)
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
@@ -109,7 +110,17 @@ def inspect(
             tolerances = {"crps_tolerance": crps_tolerance, "coverage_tolerance": coverage_tolerance}
             test = tested_recipe(None, given, [loaded], from_recipe=from_recipe)
             best = _compare(
-                loaded, settings, test, out, tolerances, samples=samples, most=most, crop=crop, level=level, seed=seed
+                model,
+                loaded,
+                settings,
+                test,
+                out,
+                tolerances,
+                samples=samples,
+                most=most,
+                crop=crop,
+                level=level,
+                seed=seed,
             )
             if adopt:
                 now = set_sampling(model, drawn_by(best, usual), sha256=loaded.sha256)
@@ -117,6 +128,7 @@ def inspect(
                 if loaded.info.calibration is not None and now.calibration is None:
                     typer.echo("its calibration was of other draws and is taken out: calibrate it again", err=True)
             return
+        check_outputs(figure_files(out, with_image=source is not None), [model, source, target])
         paths = draw_diagrams(loaded, out)
         if source is not None:
             measured, truth = read_image(loaded, source, target)
@@ -128,6 +140,7 @@ def inspect(
 
 
 def _compare(
+    model: Path,
     loaded: "LoadedModel",
     settings: "list[Setting]",
     tested: "tuple[Recipe, bool]",
@@ -142,15 +155,17 @@ def _compare(
 ) -> "Setting":
     """Measure, print and draw; the recommended setting."""
     from sfumato.inspection import compare_steps
-    from sfumato.plotting import matplotlib
+    from sfumato.ownership import check_outputs, data_places
+    from sfumato.plotting import matplotlib, save_figure
     from sfumato.preparation import open_test_set
     from sfumato.problems.registry import takes_shares
     from sfumato.progress import Bar
     from sfumato.step_choice import recommend, summarise
-    from sfumato.step_report import draw_steps, explain, table, write_steps_csv
+    from sfumato.step_report import draw_steps, explain, step_files, table, write_steps_csv
 
     matplotlib()  # what is missing is told before hours of sampling
     test, is_own = tested
+    check_outputs(step_files(out), [model, *data_places(test.data)])
     if is_own:
         typer.echo(OWN_TEST, err=True)
     # Truths in the scale that the model gives: draws are measured as they are, without a fit to the truth.
@@ -176,7 +191,7 @@ def _compare(
         typer.echo(line)
     out.mkdir(parents=True, exist_ok=True)
     write_steps_csv(found, rows, chosen, out / "steps.csv")
-    draw_steps(found, rows, chosen).savefig(out / "steps.png")
+    save_figure(draw_steps(found, rows, chosen), out / "steps.png")
     typer.echo(f"drawn: {out / 'steps.png'}, figures: {out / 'steps.csv'}", err=True)
     return found.settings[chosen.chosen]
 

@@ -33,11 +33,14 @@ def pack(
     """
     with plain_errors():
         from sfumato.data.pack import pack as write
+        from sfumato.marks import ANYTHING
+        from sfumato.ownership import Written, check_outputs, data_places
         from sfumato.preparation import open_sources
         from sfumato.progress import Bar
 
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder}
         chosen = recipe_of(recipe, [*places(given), *(settings or [])])
+        check_outputs([Written(out, ANYTHING)], [recipe, *data_places(chosen.data)])
         sources = open_sources(chosen, cache_bytes=0)
         with Bar("packing", 0) as bar:
             packing = write(

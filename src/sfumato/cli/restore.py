@@ -74,6 +74,8 @@ def restore(
 ) -> None:
     """Restore an image of any size: mean and uncertainty. If interrupted, run the same command again to resume."""
     with plain_errors():
+        from sfumato.marks import ANYTHING, JOURNAL, PICTURE
+        from sfumato.ownership import Written, check_outputs
         from sfumato.progress import Bar
         from sfumato.restoration.folder import is_folder_of_images, restore_folder
         from sfumato.restoration.intervals import why_uncalibrated
@@ -129,6 +131,7 @@ def restore(
                 typer.echo(line)
             return
         if preview is not None:
+            check_outputs([Written(preview, PICTURE)], [model, source])
             from sfumato.restoration.preview import draw_preview
 
             typer.echo(f"preview: {draw_preview(planned, preview)}", err=True)
@@ -144,6 +147,9 @@ def restore(
                 raise typer.Exit(1)
             typer.echo(f"verified: {output}", err=True)
             return
+        written = [Written(file, ANYTHING) for file in planned.files]
+        written += [] if picture is None else [Written(picture, PICTURE)]
+        check_outputs([*written, Written(planned.journal, JOURNAL)], [model, source])
         with Bar("restoring", planned.job.plan.num_tasks) as bar:
             files = run_restoration(
                 planned,

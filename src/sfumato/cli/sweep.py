@@ -49,11 +49,13 @@ def sweep(
 ) -> None:
     """Tune the end points of a fixed schedule on validation images; if interrupted, run the same command to resume."""
     with plain_errors():
-        from sfumato.sweep import candidates, choose_metric, table
+        from sfumato.ownership import check_outputs, data_places
+        from sfumato.sweep import candidates, choose_metric, sweep_files, table
         from sfumato.sweep import sweep as run
 
         chosen, judge = recipe_of(recipe, settings or []), choose_metric(metric)
         models = candidates(chosen.model, starts=starts or (), ends=ends or (), gamma_ends=gamma_ends or ())
+        check_outputs(sweep_files(chosen, models, out, judge), [recipe, *data_places(chosen.data)])
         trials = run(
             chosen, models, out, metric=judge, steps=steps, num_samples=samples, most=most, device=device,
             progress=lambda done, total: typer.echo(f"{done} of {total} end points", err=True),

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from sfumato.panels import coloured, grey
+from sfumato.panels import coloured, grey, save_picture
 
 __all__ = ["Panel", "draw_row"]
 
@@ -68,7 +68,7 @@ def draw_row(path: Path, title: str, panels: list[Panel], *, width_um: float, ba
         sheet.paste(picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (left, top))
         _draw_scale(sheet, pen, panel, left, top + _SIDE + 8)
     _draw_length(pen, bar_um, width_um, _EDGE, _TITLE + _HEAD + _SIDE)
-    sheet.save(path)
+    save_picture(sheet, path)
 
 
 def _draw_scale(sheet: Image.Image, pen: ImageDraw.ImageDraw, panel: Panel, left: int, top: int) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.durable import replace_bytes
 from sfumato.errors import RunError
 from sfumato.escaping import in_markdown
 from sfumato.export.card import CITATION, Credits, model_card
@@ -97,7 +98,7 @@ def export_bioimageio(
                 "use other versions of onnx and bioimageio.core, and report this"
             )
         # Copied, not moved: the folder of temporary files may lie on another disk.
-        path.write_bytes((folder / "package.zip").read_bytes())
+        replace_bytes(path, (folder / "package.zip").read_bytes(), untouched="No package was written")
     return path
 
 

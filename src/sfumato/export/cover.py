@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sfumato.panels import grey
+from sfumato.panels import grey, save_picture
 
 __all__ = ["draw_cover"]
 
@@ -28,4 +28,4 @@ def draw_cover(path: Path, measured: NDArray[np.floating], restored: NDArray[np.
         square = image[top : top + side, left : left + side]
         picture = Image.fromarray(grey(square, *np.quantile(square, [0.001, 0.999])))
         sheet.paste(picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (column * _SIDE, 0))
-    sheet.save(path, optimize=True)
+    save_picture(sheet, path, optimize=True)

@@ -11,7 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sfumato import __version__
+from sfumato.durable import replace_bytes
 from sfumato.errors import RunError
+from sfumato.marks import PRODUCER
 
 __all__ = ["TOLERANCE", "check_graph", "example_size", "onnx_library", "rename", "save_graph", "to_graph"]
 
@@ -105,10 +108,11 @@ def rename(graph: Any, names: Mapping[str, str]) -> None:
 
 
 def save_graph(model: Any, path: Path) -> None:
-    """Check an ``onnx.ModelProto`` against the standard and write it."""
+    """Check an ``onnx.ModelProto`` against the standard and write it, with our name as its producer."""
     onnx = onnx_library()
+    model.producer_name, model.producer_version = PRODUCER, __version__
     onnx.checker.check_model(model)
-    onnx.save_model(model, str(path))
+    replace_bytes(path, model.SerializeToString(), untouched="What was there is intact")
 
 
 def check_graph(path: Path, module: nn.Module, examples: Sequence[Mapping[str, Tensor]]) -> float:

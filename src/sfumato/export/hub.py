@@ -1,16 +1,24 @@
 """A model as a repository of the Hugging Face Hub: the model file as it is, and its card."""
 
+import filecmp
 import shutil
 from pathlib import Path
 
 import yaml
 
+from sfumato.durable import replace_text, replacing
 from sfumato.errors import RunError
 from sfumato.export.card import Credits, model_card
 from sfumato.hub import MODEL_NAME, HubAddress, local_file
+from sfumato.marks import Kind, is_model, text_like
 from sfumato.model_file import load
+from sfumato.ownership import Written
 
-__all__ = ["export_hub", "push"]
+__all__ = ["export_hub", "hub_files", "push"]
+
+_CARD = "README.md"
+_ABOUT = {"library_name": "sfumato"}
+"""With which the card begins."""
 
 
 def export_hub(source: str | Path, folder: str | Path, credits: Credits, *, address: str = "owner/name") -> Path:
@@ -39,7 +47,7 @@ def export_hub(source: str | Path, folder: str | Path, credits: Credits, *, addr
         "restored = sfumato.restore(image, model)  # restored.mean, restored.std\n```"
     )
     about = {
-        "library_name": "sfumato",
+        **_ABOUT,
         "license": credits.licence.lower(),
         "pipeline_tag": "image-to-image",
         "tags": ["sfumato", "diffusion", "image-restoration", "uncertainty", model.info.recipe.problem],
@@ -50,11 +58,32 @@ def export_hub(source: str | Path, folder: str | Path, credits: Credits, *, addr
         target = folder / MODEL_NAME
         file, _ = local_file(source)
         if not (target.exists() and target.samefile(file)):
-            shutil.copyfile(file, target)
-        (folder / "README.md").write_text(text, encoding="utf-8")
+            size = file.stat().st_size
+            with (
+                file.open("rb") as held,
+                replacing(target, num_bytes=size, untouched="What was there is intact") as new,
+            ):
+                shutil.copyfileobj(held, new)
+        replace_text(folder / _CARD, text, untouched="The model file beside it is written")
     except OSError as error:
         raise RunError(f"cannot write {folder}: {error}; choose another folder, or make room there") from error
     return folder
+
+
+def hub_files(source: str | Path, folder: Path) -> list[Written]:
+    """What :func:`export_hub` writes to a folder; a model file that is the source itself stays as it is.
+
+    A model file is known as a copy by the card beside it, or by its bytes: it may be the only one of its training.
+    """
+    file, target = local_file(source)[0], folder / MODEL_NAME
+    card = text_like("model card", lambda text: text.startswith(f"---\n{yaml.safe_dump(_ABOUT)}"))
+
+    def is_copy(path: Path) -> bool:
+        return is_model(path) and (card.is_ours(folder / _CARD) or filecmp.cmp(path, file, shallow=False))
+
+    is_source = target.exists() and target.samefile(file)
+    copy = [] if is_source else [Written(target, Kind("copy of a model", is_copy))]
+    return [*copy, Written(folder / _CARD, card)]
 
 
 def push(folder: str | Path, repository: str, *, private: bool = False) -> str:
@@ -86,7 +115,7 @@ def push(folder: str | Path, repository: str, *, private: bool = False) -> str:
         commit = api.upload_folder(
             repo_id=repository,
             folder_path=folder,
-            allow_patterns=[MODEL_NAME, "README.md"],
+            allow_patterns=[MODEL_NAME, _CARD],
             commit_message="Upload a model made with sfumato",
         )
     except (HfHubHTTPError, OSError, ValueError) as error:

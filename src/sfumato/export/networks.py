@@ -9,14 +9,16 @@ from torch import Tensor, nn
 from sfumato.baselines import Regression
 from sfumato.durable import replace_text
 from sfumato.export.graph import check_graph, example_size, save_graph, to_graph
+from sfumato.marks import NETWORK, json_with
 from sfumato.model import CVDM
 from sfumato.model_file import LoadedModel
 from sfumato.noise import NoiseField
+from sfumato.ownership import Written
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import stride
 from sfumato.sampling import log_snr_grid
 
-__all__ = ["export_networks"]
+__all__ = ["export_networks", "network_files"]
 
 
 def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
@@ -47,6 +49,13 @@ def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
     text = json.dumps(_description(model), indent=2)
     replace_text(folder / "networks.json", text + "\n", untouched="the networks beside it are written")
     return found
+
+
+def network_files(model: LoadedModel, folder: Path) -> list[Written]:
+    """What :func:`export_networks` leaves in a folder."""
+    about = json_with("description of networks", ("sha256", "normalisation", "residual"))
+    networks = [Written(folder / f"{name}.onnx", NETWORK) for name in _modules(model.model)]
+    return [*networks, Written(folder / "networks.json", about)]
 
 
 _OUTPUTS = {"noise": "predicted", "rate": "rate", "mean": "mean"}
