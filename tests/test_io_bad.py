@@ -220,7 +220,7 @@ class Case(NamedTuple):
 ANEW = "copy it again or save it anew"
 CASES = [
     Case("missing", lambda f: f / "no.tif", r"no\.tif does not exist", "an? .*image there", "check the path"),
-    Case("empty", bare(b"", "a.tif"), "starts with b''", "TIFF, OME-TIFF", "convert it, or copy it again"),
+    Case("empty", bare(b"", "a.tif"), r"is empty \(0 bytes\)", "TIFF, OME-TIFF", "copy or save it again"),
     Case("text", bare(b"hello world", "a.txt"), "b'hello wo'", "TIFF, OME-TIFF", "convert it"),
     Case("folder", lambda f: f, "is a folder without Zarr", "one image", "open a file inside"),
     Case("bad name", lambda f: f / "\0.tif", "null", "supported image", ANEW),

@@ -1,5 +1,6 @@
 """`sfumato restore`."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -77,12 +78,14 @@ def restore(
         from sfumato.marks import ANYTHING, JOURNAL, PICTURE
         from sfumato.ownership import Written, check_outputs
         from sfumato.progress import Bar
-        from sfumato.restoration.folder import is_folder_of_images, restore_folder
+        from sfumato.restoration.begun import is_finished
+        from sfumato.restoration.folder import FailedImagesError, is_folder_of_images, restore_folder
         from sfumato.restoration.intervals import why_uncalibrated
         from sfumato.restoration.planning import Settings, plan_restoration
         from sfumato.restoration.run import run_restoration
         from sfumato.restoration.run import verify as wrong_chunks
 
+        note = _notes()
         engine = _engine(workers, scheduler, tls, device)
         settings = Settings(
             num_samples=samples,
@@ -103,7 +106,7 @@ def restore(
         if uncertainty == "schedule":
             from sfumato.uncertainty import SCHEDULE_NOTE
 
-            typer.echo(f"note: {SCHEDULE_NOTE}", err=True)
+            note(SCHEDULE_NOTE)
         if is_folder_of_images(source):
             alone = {
                 "--dry-run": dry_run,
@@ -115,13 +118,25 @@ def restore(
             }
             if given := [name for name, value in alone.items() if value]:
                 raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
+            begun: list[str] = []
+
+            def tell(name: str, done: int, total: int) -> None:
+                begun.append(name)
+                typer.echo(f"{done + 1} of {total}: {name}", err=True)
+
+            failure = None
             with Bar("restoring", 0) as bar:
-                files = restore_folder(
-                    model, source, output, settings, suffix=format, engine=engine, device=device,
-                    progress=lambda name, done, total: typer.echo(f"{done + 1} of {total}: {name}", err=True),
-                    within=lambda name, done, total: bar.show(done, f"images  {name}", total=total),
-                )  # fmt: skip
-            typer.echo(f"restored: {len(files)} images in {output}", err=True)
+                try:
+                    files = restore_folder(
+                        model, source, output, settings, suffix=format, engine=engine, device=device, progress=tell,
+                        within=lambda name, done, total: bar.show(done, f"images  {name}", total=total), note=note,
+                    )  # fmt: skip
+                except FailedImagesError as error:
+                    files, failure = error.files, error
+            typer.echo(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}", err=True)
+            if failure is not None:
+                typer.echo(f"error: {failure}", err=True)
+                raise typer.Exit(1)
             return
         planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
         if dry_run:
@@ -137,7 +152,7 @@ def restore(
             typer.echo(f"preview: {draw_preview(planned, preview)}", err=True)
             return
         if verify:
-            if wrong := wrong_chunks(planned):
+            if wrong := wrong_chunks(planned, note):
                 places = ", ".join(str(planned.job.plan.task(number).corner) for number in wrong[:20])
                 typer.echo(
                     f"error: {len(wrong)} chunks are not what the journal says: {places}; they count as missing now: "
@@ -150,12 +165,14 @@ def restore(
         written = [Written(file, ANYTHING) for file in planned.files]
         written += [] if picture is None else [Written(picture, PICTURE)]
         check_outputs([*written, Written(planned.journal, JOURNAL)], [model, source])
+        was_there = is_finished(planned)
         with Bar("restoring", planned.job.plan.num_tasks) as bar:
             files = run_restoration(
                 planned,
                 engine=engine,
                 shard=_shard(shard),
                 progress=lambda now: bar.show(now.done + now.share, _pace(now)),
+                note=note,
             )
         if not files:
             typer.echo(f"restored: shard {shard}; other shards have chunks left", err=True)
@@ -165,13 +182,25 @@ def restore(
 
             draw_result(planned, picture)
         spread = files[1] if len(files) > 1 else "none, since this model is a regression"
-        typer.echo(f"restored: {files[0]}, uncertainty: {spread}", err=True)
+        typer.echo(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}", err=True)
         if planned.correction is not None:
             typer.echo(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}", err=True)
         elif reason := why_uncalibrated(planned.model, planned.sampled):
             typer.echo(reason, err=True)
         if keep_samples and len(files) > 1:
             typer.echo(f"draws: {files[-planned.sampled.num_samples]} to {files[-1]}", err=True)
+
+
+def _notes() -> Callable[[str], None]:
+    """Prints every note once, however many images it is true of."""
+    said: set[str] = set()
+
+    def note(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            typer.echo(f"note: {text}", err=True)
+
+    return note
 
 
 def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, Path] | None, device: str) -> "Engine":

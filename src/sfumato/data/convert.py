@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sfumato.data.image import Array, Image, PixelSize, check_dtype
 from sfumato.data.io import under_another_name
 from sfumato.data.raster import check_png
+from sfumato.data.sidecar import needs_sidecar, write_sidecar
 from sfumato.data.slabs import slabs
 from sfumato.durable import advice_on
 from sfumato.errors import ImageError, StorageError
@@ -39,7 +40,8 @@ def copy_image(
         source: An open image of any format; those that are read by region take little memory.
         path: Where to; ``.tif`` and ``.tiff`` make an OME-TIFF where that can hold the image and else a TIFF, ``.png``,
             ``.npy`` and ``.mrc`` what they say.
-        metadata: To be kept beside the pixels; that of the source if not given. A ``.npy`` holds numbers alone.
+        metadata: To be kept with the pixels; that of the source if not given. That of a ``.npy`` or ``.mrc`` goes into
+            a file beside it, see :mod:`sfumato.data.sidecar`.
         dtype: Of the copy; that of the source if not given. For whole numbers values are rounded and clipped, and NaN
             becomes 0.
         overwrite: Whether a file of this name may be replaced.
@@ -60,6 +62,8 @@ def copy_image(
     try:
         with under_another_name(target) as unfinished:
             copy(source, unfinished, kind, notes)
+            if notes and needs_sidecar(target):
+                write_sidecar(target, notes, unfinished)
     except OSError as error:
         raise StorageError(
             f"cannot write {target}: {error.strerror or error}; expected a folder with space; {advice_on(error)}"

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from sfumato.errors import ImageError
 
-__all__ = ["Identity", "identify"]
+__all__ = ["Identity", "identify", "stored_at"]
 
 _END, _BLOCK, _NUM_BLOCKS = 2**14, 2**12, 8
 _NUM_CHUNKS = 16
@@ -46,7 +46,7 @@ class Identity:
         Raises:
             ImageError: If it cannot be read.
         """
-        name = os.fspath(place)
+        name = stored_at(place)
         if self.times and "://" not in name:
             facts = _stat(Path(name))
             if stat.S_ISREG(facts.st_mode) and facts.st_size != self.size:
@@ -67,12 +67,12 @@ class Identity:
 
 
 def identify(place: str | os.PathLike[str]) -> Identity:
-    """What a file, a Zarr store or the store at an address is now.
+    """What a file, a Zarr store or the store at an address is now; of an array in an npz archive, the archive.
 
     Raises:
         ImageError: If it cannot be read.
     """
-    name = os.fspath(place)
+    name = stored_at(place)
     if "://" in name:
         return _of_parts(_store_parts(name))
     path = Path(name)
@@ -84,6 +84,13 @@ def identify(place: str | os.PathLike[str]) -> Identity:
             return Identity(facts.st_size, _times(facts), _of_parts(_file_parts(file, facts.st_size)).digest)
     except OSError as error:
         raise _unreadable(name, error) from error
+
+
+def stored_at(place: str | os.PathLike[str]) -> str:
+    """The file or store that an image is in: of an array in an npz archive, the archive."""
+    name = os.fspath(place)
+    archive = Path(name).parent
+    return str(archive) if "://" not in name and archive.suffix == ".npz" and archive.is_file() else name
 
 
 def _of_parts(parts: Iterator[bytes]) -> Identity:

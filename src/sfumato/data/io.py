@@ -105,8 +105,10 @@ def _open_file(path: Path, start: bytes, axes: str | None, budget: int) -> Image
         from sfumato.data.npy import open_npy as open_format
     elif start.startswith(b"PK") and suffix == ".npz":
         from sfumato.data.npy import open_npz as open_format
-    elif is_mrc(start) or suffix in _MRC_SUFFIXES:
+    elif is_mrc(start) or (start and suffix in _MRC_SUFFIXES):
         from sfumato.data.mrc import open_mrc as open_format
+    elif not start:
+        raise UnknownFormatError(f"{path} is empty (0 bytes); expected {_READABLE}; copy or save it again")
     else:
         raise UnknownFormatError(
             f"{path} starts with {start[:8]!r}, which no known format does; expected {_READABLE}; convert it, or copy "

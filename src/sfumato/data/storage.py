@@ -77,10 +77,20 @@ class Folder:
                 return None
 
     def put(self, files: Mapping[str, bytes]) -> None:
-        """Write files, each to a temporary name that is flushed and then renamed; then flush the folders."""
+        """Write files, each to a temporary name that is flushed and then renamed; then flush the folders.
+
+        The folder itself is not made: one that is gone was removed while somebody wrote to it.
+        """
+        if not self.path.is_dir():
+            raise StorageError(
+                f"{self.path} is gone; expected the folder that was being written to; it was removed or renamed "
+                "meanwhile: put it back, or start again in a new one"
+            )
         with _writing(self.path):
             for key, content in files.items():
-                _put(self._file(key), content)
+                file = self._file(key)
+                self._make(file.parent)
+                _put(file, content)
             for folder in {self._file(key).parent for key in files}:
                 self._sync(folder)
 
@@ -89,6 +99,7 @@ class Folder:
         unfinished = _unfinished(self.path)
         with _writing(self.path):
             try:
+                unfinished.mkdir()
                 Folder(unfinished).put(files)
                 unfinished.rename(self.path)
                 sync_folder(self.path.parent)
@@ -122,6 +133,13 @@ class Folder:
         if not all(parts) or {".", ".."} & set(parts):
             raise ImageError(f"{self.path} was asked for {key!r}; expected a name inside it; the store is damaged")
         return self.path.joinpath(*parts)
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder inside this one, but never this one itself."""
+        if folder == self.path or folder.is_dir():
+            return
+        self._make(folder.parent)
+        folder.mkdir(exist_ok=True)
 
     def _sync(self, folder: Path) -> None:
         """Flush names in a folder, and once its own: whoever made it may have been killed before doing so."""
@@ -178,7 +196,6 @@ class Address:
 
 def _put(file: Path, content: bytes) -> None:
     """Write a file beside its place, flush it and move it there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
     # Two processes may do the same task, so that the name must be one's own.
     unfinished = _unfinished(file)
     try:

@@ -1,7 +1,7 @@
 """Who does the tasks of a job: this process, or the workers of a Dask cluster.
 
 An engine is told which tasks are missing and yields what became of each, in any order. It knows nothing of journals,
-and a task is the same wherever it is done, so the engine has no say in the result.
+and a task is the same wherever it is done, so the result does not depend on the engine.
 """
 
 import contextlib
@@ -132,7 +132,7 @@ class Dask:
                 raise self._gone()
             error = future.exception()
             number = int(future.key.rpartition("-")[2])
-            yield Outcome(number, 0, 0.0, f"{type(error).__name__}: {error}") if error else future.result()
+            yield Outcome(number, 0, 0.0, RunError(f"{type(error).__name__}: {error}")) if error else future.result()
             future.release()
             if time.monotonic() - asked > _ASK_EVERY:  # workers may have joined meanwhile, or left
                 most, asked = room(), time.monotonic()

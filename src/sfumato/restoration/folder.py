@@ -1,8 +1,7 @@
 """Restoring every image of a folder, under the same names in another one."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +9,35 @@ import numpy as np
 
 from sfumato.data.io import open_image
 from sfumato.data.ome_zarr import is_zarr
-from sfumato.errors import ImageError, UnknownFormatError
-from sfumato.model_file import load
+from sfumato.errors import ImageError, ModelFileError, RunError, SfumatoError, StorageError, UnknownFormatError
+from sfumato.model_file import LoadedModel, load
+from sfumato.restoration.begun import is_finished
 from sfumato.restoration.engine import Engine
 from sfumato.restoration.planning import FORMATS, Restoration, Settings, plan_restoration, png_dtype
-from sfumato.restoration.run import Progress, provenance, run_restoration
+from sfumato.restoration.run import Progress, StoppedError, run_restoration
 
-__all__ = ["is_folder_of_images", "restore_folder"]
+__all__ = ["FailedImagesError", "is_folder_of_images", "restore_folder"]
+
+_IMAGES = (*FORMATS, ".jpg", ".jpeg", ".npz")
+"""Suffixes of files that are named if they turn out to be no image."""
+_MOST_LISTED = 20
 
 
 def is_folder_of_images(place: str) -> bool:
     """Whether a path is a folder that is no image itself, as a Zarr store is."""
     return "://" not in place and Path(place).is_dir() and not is_zarr(Path(place))
+
+
+class FailedImagesError(RunError):
+    """Some images of a folder could not be restored; all others were.
+
+    Attributes:
+        files: Of the means of those that are there.
+    """
+
+    def __init__(self, text: str, files: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.files = list(files)
 
 
 def restore_folder(
@@ -35,11 +51,12 @@ def restore_folder(
     device: str = "cpu",
     progress: Callable[[str, int, int], None] | None = None,
     within: Callable[[str, float, int], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Restore the images of a folder one after another; the same call goes on, and leaves finished ones alone.
+    """Restore the images of a folder one after another; the same call resumes, and leaves finished ones alone.
 
     Each image has noise of its own, by its place among the sorted names: with others it gets the same as alone only if
-    it stays there.
+    it stays there. An image that cannot be read counts as one frame.
 
     Args:
         model: Path of a model file.
@@ -50,81 +67,133 @@ def restore_folder(
             where that cannot hold it.
         engine: Who does the tasks.
         device: Where the model should be.
-        progress: Called before each image with its name, its number and how many there are.
+        progress: Called before each image that is not restored already with its name, its number and how many there
+            are.
         within: Called on the way with the name, the images that are done, parts of one counted too, and their number.
+        note: Called with what an earlier version did not write down, so that it cannot be checked.
 
     Returns:
         The files of the means.
 
     Raises:
-        ImageError: If the folder has no image, or two of its images would be written to one file.
+        ImageError: If the folder has no image, two of its images would be written to one file, or what is in the
+            folder of the outputs was restored otherwise; nothing was written then.
+        FailedImagesError: If some images could not be restored, with their names, after all others are.
+        StorageError: If the folder of the outputs is gone.
     """
     chosen = settings or Settings()
     if Path(outputs).resolve() == Path(inputs).resolve():
         raise ImageError(f"{outputs} is the folder of the inputs; expected another one to write to; name it")
-    loaded, found = load(model, device=device), dict(_images(Path(inputs)))
-    sources = list(found)
-    names = [_output_name(source, suffix, png_dtype(loaded, dtype) is not None) for source, dtype in found.items()]
-    if not sources:
-        raise ImageError(
-            f"{inputs} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
-        )
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ImageError(f"two images of {inputs} would become {twice}; expected names that differ; rename one")
-    Path(outputs).mkdir(parents=True, exist_ok=True)
-    files, number = [], 0
-    for index, (source, name) in enumerate(zip(sources, names, strict=True)):
-        if progress is not None:
-            progress(source.name, index, len(sources))
+    loaded = load(model, device=device)
+    failed: dict[str, SfumatoError] = {}
+    plans: list[Restoration] = []
+    number = 0
+    for source, name in _names(Path(inputs), suffix, loaded, failed):
         numbered = dataclasses.replace(chosen, first_image=chosen.first_image + number)
-        planned = plan_restoration(model, source, Path(outputs) / name, numbered, device=device, loaded=loaded)
-        number += planned.measured.num_frames
-        if not _is_finished(planned):
+        number += 1
+        if name is None:
+            continue
+        try:
+            planned = plan_restoration(model, source, Path(outputs) / name, numbered, device=device, loaded=loaded)
+        except SfumatoError as error:
+            failed[source.name] = error
+            continue
+        number += planned.measured.num_frames - 1
+        plans.append(planned)
+    if not plans:
+        raise next(iter(failed.values()))  # a model or setting that suits none of them
+    finished = _finished(plans, note)
+    Path(outputs).mkdir(parents=True, exist_ok=True)
+    for index, (planned, is_done) in enumerate(zip(plans, finished, strict=True)):
+        name = Path(planned.job.source).name
+        if is_done:
+            continue
+        if progress is not None:
+            progress(name, index, len(plans))
+        if not Path(outputs).is_dir():
+            raise StorageError(f"{outputs} is gone; it was removed while images were restored; expected it to stay")
 
-            def tell(now: Progress, name: str = source.name, done: int = index) -> None:
-                if within is not None:
-                    within(name, done + (now.done + now.share) / now.total, len(sources))
+        def tell(now: Progress, name: str = name, done: int = index) -> None:
+            if within is not None:
+                within(name, done + (now.done + now.share) / now.total, len(plans))
 
-            run_restoration(planned, engine=engine, progress=tell)
-        files.append(planned.files[0])
+        try:
+            run_restoration(planned, engine=engine, progress=tell, note=note)
+        except (StorageError, ModelFileError, StoppedError):
+            raise
+        except SfumatoError as error:
+            failed[name] = error
+    files = [planned.files[0] for planned in plans if Path(planned.job.source).name not in failed]
+    if failed:
+        raise FailedImagesError(_listed(failed, len(failed) + len(files)), files)
     return files
 
 
-def _is_finished(planned: Restoration) -> bool:
-    """Whether all files are there, restored just so.
+def _finished(plans: Sequence[Restoration], note: Callable[[str], None] | None) -> list[bool]:
+    """Which restorations are done, before any is begun: a folder shall not become a mixture of two commands.
 
     Raises:
-        ImageError: If they are by another model, or with other settings.
+        SfumatoError: If something else than this command's results is where they would be.
     """
-    files = [Path(file) for file in planned.files]
-    if planned.is_store or (planned.journal / "job.json").exists() or not files[0].exists():
-        return False
-    told = open_image(files[0]).metadata  # of a format that keeps none, nothing is known
-    wanted = provenance(planned, planned.job.outputs[0])
-    by = str(told.get("model_sha256", wanted["model_sha256"]))
-    if by != wanted["model_sha256"]:
-        raise ImageError(
-            f"{files[0]} was restored by another model ({by[:12]}, this one is {planned.job.model_sha256[:12]}); name "
-            "another folder for the outputs, or remove it"
-        )
-    settled = wanted.keys() & told.keys() - {"sfumato", "content"}
-    others = [f"{key} {told[key]}, now {wanted[key]}" for key in sorted(settled) if str(told[key]) != str(wanted[key])]
-    others += [f"without {file.name}" for file in files if not file.exists()]
-    if others:
-        raise ImageError(
-            f"{files[0]} was restored otherwise: {'; '.join(others)}; name another folder for the outputs, or remove it"
-        )
-    return True
+    finished, refused = [], []
+    for planned in plans:
+        try:
+            finished.append(is_finished(planned, note))
+        except SfumatoError as error:
+            refused.append(error)
+    if len(refused) > 1:
+        raise ImageError("\n".join([f"{len(refused)} outputs are not what this command would write:",
+                                    *(f"  {error}" for error in refused[:_MOST_LISTED])]))  # fmt: skip
+    if refused:
+        raise refused[0]
+    return finished
 
 
-def _images(folder: Path) -> Iterator[tuple[Path, np.dtype[Any]]]:
-    """What can be opened, by name, and the type of its pixels."""
-    for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or (path.is_dir() and not is_zarr(path)):
+def _listed(failed: Mapping[str, SfumatoError], total: int) -> str:
+    lines = [f"  {name}: {error}" for name, error in [*sorted(failed.items())][:_MOST_LISTED]]
+    lines += [f"  and {len(failed) - _MOST_LISTED} more"] * (len(failed) > _MOST_LISTED)
+    return "\n".join(
+        [f"{len(failed)} of {total} images could not be restored; the others are:", *lines,
+         "fix these and rerun the same command to restore what is missing"]
+    )  # fmt: skip
+
+
+def _names(
+    folder: Path, suffix: str | None, model: LoadedModel, failed: dict[str, SfumatoError]
+) -> Iterator[tuple[Path, str | None]]:
+    """The images of a folder by name, each with that of its output, or without one if it could not be opened."""
+    taken: dict[str, Path] = {}
+    images = [*_images(folder)]
+    if not images:
+        raise ImageError(
+            f"{folder} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
+        )
+    names: list[tuple[Path, str | None]] = []
+    for source, found in images:
+        if isinstance(found, SfumatoError):
+            failed[source.name] = found
+            names.append((source, None))
             continue
-        with contextlib.suppress(UnknownFormatError):
+        name = _output_name(source, suffix, png_dtype(model, found) is not None)
+        if taken.setdefault(name, source) != source:
+            raise ImageError(f"two images of {folder} would become {name}; expected names that differ; rename one")
+        names.append((source, name))
+    yield from names
+
+
+def _images(folder: Path) -> Iterator[tuple[Path, np.dtype[Any] | SfumatoError]]:
+    """What can be opened or should be, by name, and the type of its pixels, or why it cannot."""
+    for path in sorted(folder.iterdir()):
+        is_image = path.suffix.lower() in _IMAGES
+        if path.name.startswith(".") or (path.is_dir() and not is_zarr(path) and not is_image):
+            continue
+        try:
             yield path, open_image(path).dtype
+        except UnknownFormatError as error:
+            if is_image:
+                yield path, error
+        except SfumatoError as error:
+            yield path, error
 
 
 def _output_name(source: Path, suffix: str | None, png_holds_it: bool) -> str:

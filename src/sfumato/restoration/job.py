@@ -1,6 +1,7 @@
 """A job: all that decides the bytes of a restoration, small enough to send to every worker.
 
-It names the model by path and hash, never carries it: a worker reads the file itself and refuses another.
+It names the model by path and hash and the input by path and identity, and carries neither: a worker reads the files
+itself and refuses others.
 """
 
 import dataclasses
@@ -9,12 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from sfumato.data.identity import Identity
 from sfumato.data.ome_zarr_writer import Version
 from sfumato.restoration.plan import Plan
 
 __all__ = ["Job", "Output"]
 
 T = TypeVar("T")
+_NO_IDENTITY = {"threads", "source_identity"}
+"""Fields of which another value does not make it another job; the identity is compared without its times."""
 
 
 class Output(NamedTuple):
@@ -33,10 +37,16 @@ class Output(NamedTuple):
 class Job:
     """What is restored, how, and where to.
 
+    Work that was begun is resumed only by the same job. All fields belong to its identity but ``threads``: torch's
+    threads change sums by rounding alone, and by default their number is that of the machine, so that a job would
+    otherwise not resume on another one. ``batch`` changes no more, but follows from model and settings everywhere.
+    ``tile``, and above all chunk and halo of the plan, decide what the networks see.
+
     Attributes:
         model: Path of the model file.
         model_sha256: Its hash.
         source: Path or address of what was measured.
+        source_identity: What was there when the job was planned.
         source_axes: Its axes, where it does not say.
         source_on_target_grid: Whether it was enlarged to the grid of the targets already.
         axes: Of the plan: those of the output without C, in OME-Zarr's order.
@@ -56,6 +66,7 @@ class Job:
     model: str
     model_sha256: str
     source: str
+    source_identity: Identity
     source_axes: str | None
     source_on_target_grid: bool
     axes: str
@@ -90,9 +101,20 @@ class Job:
     def differences(self, text: str) -> list[str]:
         """How this job differs from one that was written by :meth:`to_json`, as ``seed is 1, was 0``."""
         before, now = json.loads(text), json.loads(self.to_json())
-        names = sorted({*before, *now})
+        names = sorted({*before, *now} - _NO_IDENTITY)
         return [f"{name} is {_short(now.get(name))}, was {_short(before.get(name))}" for name in names
                 if before.get(name) != now.get(name)]  # fmt: skip
+
+    @staticmethod
+    def source_identity_in(text: str) -> Identity | None:
+        """Of the input of a job that was written by :meth:`to_json`; version 0.1 did not write it."""
+        told = json.loads(text).get("source_identity")
+        return None if told is None else Identity.from_json(told)
+
+    def with_source_identity(self, text: str) -> str:
+        """What was written without it, with that of this job."""
+        told = json.loads(text) | {"source_identity": self.source_identity.to_json()}
+        return json.dumps(told, indent=1) + "\n"
 
 
 def _short(value: Any) -> str:

@@ -10,6 +10,8 @@ import errno
 import itertools
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from io import FileIO
 from pathlib import Path
@@ -20,7 +22,10 @@ from numpy.typing import NDArray
 from sfumato.durable import advice_on
 from sfumato.errors import RunError
 
-__all__ = ["Journal", "JournalInUseError", "Writer"]
+__all__ = ["Journal", "JournalInUseError", "Writer", "discard", "foreign_files"]
+
+_OWN = re.compile(r"job\.json|notes\.txt|parts|[\w-]+\.records|\.job\.json\.[0-9a-f]{32}\.unfinished")
+"""What stands in the folder of a journal."""
 
 _RECORD = np.dtype([("task", "<u8"), ("checksum", "<u4"), ("seal", "<u4")])
 """The seal is a checksum of the record itself."""
@@ -75,12 +80,18 @@ class Journal:
 
         Raises:
             JournalInUseError: If another process has.
+            RunError: If it cannot be opened.
         """
         if not re.fullmatch(r"[\w-]+", name):
             raise RunError(f"a writer of the journal is called {name!r}; expected letters, digits and dashes")
-        self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.records"
-        with path.open("ab", buffering=0) as file:  # else closing it would write anew what a full disk refused
+        try:
+            file = path.open("ab", buffering=0)  # buffered, closing it would write again what a full disk refused
+        except OSError as error:
+            raise RunError(
+                f"cannot open the journal {path}: {error.strerror}; expected a folder to write to; {advice_on(error)}"
+            ) from error
+        with file:
             _lock(file, path)
             whole = _read(path, self.num_tasks).nbytes
             file.truncate(whole)  # a record cut short would shift all that follow
@@ -119,6 +130,36 @@ class Writer:
                 f"cannot write to the journal {self._file.name}: {error.strerror}; expected a disk with room; "
                 f"{advice_on(error)}"
             ) from error
+        if os.fstat(self._file.fileno()).st_nlink == 0:
+            raise RunError(
+                f"the journal {self._file.name} was removed while it was written to; expected it to stay until all is "
+                "restored; remove the output too, and start again"
+            )
+
+
+def foreign_files(folder: Path) -> list[Path]:
+    """What in the folder of a journal is not the journal's."""
+    return sorted(path for path in folder.iterdir() if not _OWN.fullmatch(path.name)) if folder.is_dir() else []
+
+
+def discard(folder: Path) -> None:
+    """Remove a journal whose images are in their files; nobody of this process may have it open.
+
+    A kill, or a file server that keeps what another shard has open, may leave some of it. So it goes under another
+    name first or, where that is refused, its records go before all else: what is left says nothing of chunks. What
+    somebody else has put there stays where it is.
+    """
+    with contextlib.suppress(OSError):
+        if not foreign_files(folder):
+            folder = folder.rename(folder.with_name(f".{uuid.uuid4().hex}.done"))
+    with contextlib.suppress(OSError):
+        foreign = set(foreign_files(folder))
+        for path in sorted(folder.iterdir(), key=lambda path: path.is_dir()):
+            if path.is_dir() and path not in foreign:
+                shutil.rmtree(path, ignore_errors=True)
+            elif path not in foreign:
+                path.unlink()
+        folder.rmdir()
 
 
 def _read(path: Path, num_tasks: int) -> NDArray[np.void]:
@@ -129,7 +170,7 @@ def _read(path: Path, num_tasks: int) -> NDArray[np.void]:
     if not good[:-1].all():
         raise RunError(
             f"{path} is damaged at record {int(good.argmin())} of {len(records)}; expected records of this "
-            "restoration; remove the output and its journal, and restore anew"
+            "restoration; remove the output and its journal, and restore again"
         )
     return records if good.all() else records[:-1]
 

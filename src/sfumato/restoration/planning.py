@@ -16,6 +16,7 @@ from sfumato.baselines import Regression
 from sfumato.bounds import seed_of, whole
 from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.convert import check_format
+from sfumato.data.identity import identify
 from sfumato.data.image import PixelSize
 from sfumato.data.ome_zarr_writer import Version
 from sfumato.data.pyramid import plan_levels
@@ -201,6 +202,7 @@ def plan_restoration(
         model=str(model) if is_address(model) else str(Path(model).resolve()),
         model_sha256=loaded.sha256,
         source=_absolute(str(source)),
+        source_identity=identify(source),
         source_axes=settings.axes,
         source_on_target_grid=settings.on_target_grid,
         axes=axes,

@@ -1,33 +1,33 @@
 """Doing what is missing of a planned restoration, by whatever engine, with every finished chunk in the journal."""
 
-import contextlib
-import shutil
-import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from sfumato import __version__
-from sfumato.baselines import Regression
 from sfumato.data.convert import copy_image
 from sfumato.data.output import OutputImage
-from sfumato.data.storage import storage_at
-from sfumato.errors import ImageError, RunError
+from sfumato.errors import ImageError, RunError, SfumatoError
+from sfumato.restoration.begun import begin, begun_output, check_job, is_finished
 from sfumato.restoration.engine import Engine, InProcess
-from sfumato.restoration.job import Job, Output
-from sfumato.restoration.journal import Journal, JournalInUseError, Writer
+from sfumato.restoration.job import Job
+from sfumato.restoration.journal import Journal, JournalInUseError, Writer, discard
+from sfumato.restoration.origin import check_origin, provenance
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.task import Outcome, checksum_of
-from sfumato.uncertainty import SCHEDULE_NOTE
+from sfumato.restoration.watch import ReplacedInputError, Watch
 
-__all__ = ["Progress", "provenance", "restore_file", "run_restoration", "verify"]
+__all__ = ["Progress", "StoppedError", "restore_file", "run_restoration", "verify"]
 
 _MOST_LISTED = 20
 _FEW = 64
 """So many tasks of the pyramid are done here, whatever the engine."""
+
+
+class StoppedError(RunError):
+    """The place of the output, or the model file, is out of use: whatever comes next would fail too."""
 
 
 class Progress(NamedTuple):
@@ -47,7 +47,7 @@ class Progress(NamedTuple):
 def restore_file(
     model: str | Path, source: str | Path, output: str | Path, settings: Settings | None = None
 ) -> list[str]:
-    """Restore an image file of any size in this process; the same call goes on with what was begun.
+    """Restore an image file of any size in this process; the same call resumes what was begun.
 
     Args:
         model: Path of a model file.
@@ -71,8 +71,9 @@ def run_restoration(
     engine: Engine | None = None,
     shard: tuple[int, int] | None = None,
     progress: Callable[[Progress], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Do what is missing of a restoration.
+    """Do what is missing of a restoration; of one that is finished, nothing.
 
     Args:
         restoration: From :func:`plan_restoration`.
@@ -80,20 +81,26 @@ def run_restoration(
         shard: (i, n): only every n-th task, from the i-th on, counted from 0. The shard that finds all others done
             builds the pyramid or the file.
         progress: Called after every task, and after every network call of this process.
+        note: Called with what an earlier version did not write down, so that it cannot be checked.
 
     Returns:
         The files, or none of them as long as other shards have work left.
 
     Raises:
         RunError: If tasks failed, with the list of them, or another restoration has the output.
+        ReplacedInputError: If the input is not the one that it was begun or planned with.
     """
-    job, folder = restoration.job, restoration.journal
-    _keep_job(restoration)
-    journal = Journal(folder, job.plan.num_tasks)
+    if is_finished(restoration, note):
+        return list(restoration.files)
+    job = restoration.job
+    is_resumed = begin(restoration)
+    journal = Journal(restoration.journal, job.plan.num_tasks)
     name = "main" if shard is None else f"shard-{shard[0]}-of-{shard[1]}"
     with journal.writer(name) as writer:
-        _create_outputs(restoration)
-        counted = _Counter(job, progress, int(journal.done().sum()))
+        check_job(restoration, adopt=True)  # another command may have begun in the same instant
+        done = int(journal.done().sum())
+        _create_outputs(restoration, is_resumed=is_resumed, is_recorded=done > 0)
+        counted = _Counter(job, progress, done)
         stages = [_Stage(restoration, journal, level, engine or InProcess()) for level in range(len(job.plan.stages))]
         stages[0].do(writer, counted, shard)
         if not stages[0].is_done():
@@ -105,12 +112,14 @@ def run_restoration(
             with journal.writer("finish") as finisher:
                 for stage in stages[1:]:
                     stage.do(finisher, counted)
-                if not restoration.is_store:
+                if restoration.is_store:
+                    _check_outputs(restoration)
+                else:
                     _copy_out(restoration)
         except JournalInUseError:
             return []
     if not restoration.is_store:
-        _discard(restoration.journal)
+        discard(restoration.journal)
     return list(restoration.files)
 
 
@@ -133,31 +142,47 @@ class _Stage:
         if shard is not None:
             missing = [number for number in missing if number % shard[1] == shard[0]]
         failed: list[Outcome] = []
+        recorded: list[int] = []
         # To start workers for a few means of pixels would take longer than the means.
         engine = self.engine if self.level == 0 or len(missing) > _FEW else InProcess()
         for outcome in engine.run(self.job, missing, counted.call):
             if outcome.error is not None:
                 failed.append(outcome)
-                if outcome.fatal:
+                if outcome.is_fatal:
                     break
                 continue
             writer.record(outcome.number, outcome.checksum)
+            recorded.append(outcome.number)
             counted.add(outcome, self.level)
             if 0 < outcome.batch < self.job.batch:
                 _note_memory(self.job, self.folder, outcome)
+        if recorded and self.level == 0:
+            self._confirm(writer, recorded)
         if failed:
             raise _failure(failed, self.job.plan)
 
+    def _confirm(self, writer: Writer, recorded: Sequence[int]) -> None:
+        """Look at the input once more, and take back what was restored of it if it is another one now."""
+        try:
+            Watch(self.job.source, self.job.source_identity)
+        except ReplacedInputError:
+            writer.take_back(recorded)
+            raise
 
-def verify(restoration: Restoration) -> list[int]:
+
+def verify(restoration: Restoration, note: Callable[[str], None] | None = None) -> list[int]:
     """Recorded tasks whose chunks are not what the journal says, or cannot be read; they count as missing from now on.
 
+    Args:
+        restoration: From :func:`plan_restoration`.
+        note: Called with what an earlier version did not write down, so that it cannot be checked.
+
     Raises:
-        RunError: If there is no journal, one of another job, or somebody is at work with it.
+        RunError: If there is no journal, one of another job or input, or somebody is at work with it.
     """
     if not (restoration.journal / "job.json").exists():
         raise RunError(f"{restoration.journal} has no job; expected the journal of a restoration; restore it first")
-    _keep_job(restoration)
+    check_job(restoration, note)
     job, wrong = restoration.job, []
     journal = Journal(restoration.journal, job.plan.num_tasks)
     with journal.writer("verify") as writer:
@@ -173,35 +198,13 @@ def verify(restoration: Restoration) -> list[int]:
     return wrong
 
 
-def _keep_job(restoration: Restoration) -> None:
-    """Write the job, or make sure that the one that is there is the same."""
-    path = restoration.journal / "job.json"
-    if path.exists():
-        differences = restoration.job.differences(path.read_text(encoding="utf-8"))
-        if differences:
-            raise RunError(
-                f"{restoration.journal} holds another restoration: {'; '.join(differences)}; give the settings it was "
-                "begun with, or remove it and its output"
-            )
-        return
-    taken = [file for file in restoration.files if "://" not in file and Path(file).exists()]
-    if taken and not path.exists():  # else another shard has begun meanwhile
-        raise ImageError(f"{taken[0]} exists already; expected a new name; choose one or remove it")
-    try:
-        restoration.journal.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"cannot make {restoration.journal}: {error.strerror}; expected a folder to write to; choose another"
-        ) from error
-    # Not by `durable.replacing`, which would take a file that another host is writing for a leftover.
-    storage_at(restoration.journal).put({path.name: restoration.job.to_json().encode()})
-
-
-def _create_outputs(restoration: Restoration) -> None:
+def _create_outputs(restoration: Restoration, *, is_resumed: bool = False, is_recorded: bool = False) -> None:
     job = restoration.job
     if not restoration.is_store:
         (restoration.journal / "parts").mkdir(exist_ok=True)
-    for output in job.outputs:
+    for number, output in enumerate(job.outputs):
+        # An earlier version may have begun it, and have written down less.
+        begun = begun_output(restoration, number, is_recorded=is_recorded) if is_resumed else None
         OutputImage.create(
             output.place,
             shape=job.with_channels(job.plan.levels[0], job.channels),
@@ -211,57 +214,24 @@ def _create_outputs(restoration: Restoration) -> None:
             chunks=job.with_channels(job.plan.chunk, job.channels),
             num_levels=len(job.plan.levels),
             version=job.ome_zarr,
-            metadata=provenance(restoration, output),
+            metadata=begun or provenance(restoration, output),
         )
 
 
-def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
-    """What an image says of how it was restored."""
-    job, settings = restoration.job, restoration.model.info.recipe.sample
-    notes: dict[str, Any] = {"sfumato": __version__, "model_sha256": job.model_sha256, "seed": job.seed}
-    if isinstance(restoration.model.model, Regression):
-        return {**notes, "content": "regression"}
-    notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
-    notes["last_noise"] = settings.last_noise
-    found = restoration.correction
-    if found is not None:
-        notes |= {"intervals": found.label, "calibration": found.method}
-    contents = {
-        "mean": "mean",
-        "std": "standard deviation",
-        "low": "lower end of calibrated interval",
-        "high": "upper end of calibrated interval",
-        "schedule": SCHEDULE_NOTE,
-        "quantile": f"quantile {output.level:g}",
-        "sample": f"sample {output.number}",
-    }
-    if found is not None and found.method == "recalibrated":
-        contents["std"] = "standard deviation, recalibrated"
-    return {**notes, "content": contents[output.content]}
+def _check_outputs(restoration: Restoration) -> None:
+    """A store that was removed on the way may have left a folder with chunks and nothing that makes them an image."""
+    for number in range(len(restoration.files)):
+        begun_output(restoration, number, is_recorded=True)
 
 
 def _copy_out(restoration: Restoration) -> None:
     """Copy finished stores into files; a kill on the way leaves whole files and the rest to be copied again."""
     for output, file in zip(restoration.job.outputs, restoration.files, strict=True):
-        if Path(file).exists():
-            continue
         store = OutputImage.open(output.place)
+        if Path(file).exists():
+            check_origin(Path(file), store.metadata)  # somebody may have put another one there meanwhile
+            continue
         copy_image(store.image(), file, store.metadata, dtype=restoration.dtype_of(file))
-
-
-def _discard(journal: Path) -> None:
-    """Remove a journal whose images are in their files; nobody of this process may have it open.
-
-    A kill, or a file server that keeps what another shard has open, may leave some of it. So it goes under another
-    name first or, where that is refused, its records go before all else: what is left says nothing of chunks.
-    """
-    try:
-        journal = journal.rename(journal.with_name(f".{uuid.uuid4().hex}.done"))
-    except OSError:
-        with contextlib.suppress(OSError):
-            for file in [*journal.glob("*.records"), journal / "job.json"]:
-                file.unlink()
-    shutil.rmtree(journal, ignore_errors=True)
 
 
 def _note_memory(job: Job, folder: Path, outcome: Outcome) -> None:
@@ -278,13 +248,17 @@ def _note_memory(job: Job, folder: Path, outcome: Outcome) -> None:
         )
 
 
-def _failure(failed: Sequence[Outcome], plan: Plan) -> RunError:
+def _failure(failed: Sequence[Outcome], plan: Plan) -> SfumatoError:
+    fatal = failed[-1].error if failed[-1].is_fatal else None
+    if isinstance(fatal, ReplacedInputError):
+        return fatal
     listed = [f"  chunk at {plan.task(outcome.number).corner}: {outcome.error}" for outcome in failed[:_MOST_LISTED]]
     more = f"\n  and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
-    return RunError(
+    kind = RunError if fatal is None else StoppedError
+    return kind(
         f"{len(failed)} chunks could not be restored; all others that were tried are done and kept:\n"
         + "\n".join(listed)
-        + f"{more}\nmend the cause and give the same command again"
+        + f"{more}\nfix the cause and give the same command again"
     )
 
 

@@ -25,6 +25,7 @@ from sfumato.restoration.job import Job, Output
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Task
 from sfumato.restoration.regions import RegionSampler
+from sfumato.restoration.watch import ReplacedInputError, Watch
 
 __all__ = ["Outcome", "checksum_of", "run_task"]
 
@@ -36,12 +37,15 @@ class Outcome(NamedTuple):
     checksum: int
     """Of all that it wrote."""
     seconds: float
-    error: str | None = None
+    error: SfumatoError | None = None
     """Why it failed."""
-    fatal: bool = False
-    """Whether others would fail for the same reason."""
     batch: int = 0
     """Samples that went through the network together: fewer than planned if memory ran out."""
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether others would fail for the same reason."""
+        return isinstance(self.error, (StorageError, ModelFileError, ReplacedInputError))
 
 
 def run_task(
@@ -71,8 +75,7 @@ def run_task(
         else:
             checksum, batch = opened.restore(task)
     except SfumatoError as error:
-        fatal = isinstance(error, (StorageError, ModelFileError))
-        return Outcome(number, 0, time.monotonic() - started, str(error), fatal)
+        return Outcome(number, 0, time.monotonic() - started, error)
     return Outcome(number, checksum, time.monotonic() - started, batch=batch)
 
 
@@ -118,6 +121,7 @@ class _Opened:
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
         self.model = _model(job.model, job.model_sha256, device)
+        self.watch = Watch(job.source, job.source_identity)
         self.measured = Measured(job.source, self.model, axes=job.source_axes, on_target_grid=job.source_on_target_grid)
         self.outputs = _outputs(job)
         ndim = len(self.measured.axes)
@@ -141,6 +145,7 @@ class _Opened:
                     self._write(place, task, pixels)
                     for place, pixels in zip(self.outputs, self._restored(task, batch), strict=True)
                 ]
+                self.watch.check()  # what was written is recorded only if it was read from the planned input
                 return _joined(written), batch
             except (MemoryError, RuntimeError) as error:
                 if batch == 1 or not _is_out_of_memory(error):

@@ -1,0 +1,97 @@
+"""What a restored image says of how it was made, and whether a file that is there was made just so.
+
+All that decides its pixels is written down: the model and the input by hash, every setting of the sampler, and how the
+image was cut. An image that says the same is the one that the same command would make again.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sfumato import __version__
+from sfumato.baselines import Regression
+from sfumato.data.sidecar import needs_sidecar, origin_of, sidecar_of
+from sfumato.errors import ImageError
+from sfumato.restoration.job import Output
+from sfumato.restoration.planning import Restoration
+from sfumato.uncertainty import SCHEDULE_NOTE
+
+__all__ = ["check_origin", "differences", "is_without_input", "provenance"]
+
+_MODEL, _INPUT = "model_sha256", "input_digest"
+_SAID_ONLY = {"sfumato", "notes"}
+"""Version, and notes that were added on the way: others do not make it another image."""
+
+
+def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
+    """What an image says of how it was restored."""
+    job, settings = restoration.job, restoration.model.info.recipe.sample
+    notes: dict[str, Any] = {"sfumato": __version__, _MODEL: job.model_sha256, _INPUT: job.source_identity.digest}
+    notes |= {"seed": job.seed, "axes": job.source_axes, "on_target_grid": job.source_on_target_grid}
+    notes |= {"chunk": list(job.plan.chunk), "halo": list(job.plan.halo), "tile": job.tile}
+    if isinstance(restoration.model.model, Regression):
+        return {**notes, "content": "regression"}
+    notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
+    notes |= {"last_noise": settings.last_noise, "batch": job.batch, "first_image": job.first_image}
+    found = restoration.correction
+    if found is not None:
+        notes |= {"intervals": found.label, "calibration": found.method}
+    contents = {
+        "mean": "mean",
+        "std": "standard deviation",
+        "low": "lower end of calibrated interval",
+        "high": "upper end of calibrated interval",
+        "schedule": SCHEDULE_NOTE,
+        "quantile": f"quantile {output.level}",
+        "sample": f"sample {output.number}",
+    }
+    if found is not None and found.method == "recalibrated":
+        contents["std"] = "standard deviation, recalibrated"
+    return {**notes, "content": contents[output.content]}
+
+
+def is_without_input(told: Mapping[str, Any]) -> bool:
+    """Whether an image was restored by version 0.1, which did not write down from which input."""
+    return _INPUT not in told
+
+
+def differences(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """What an image says otherwise, as ``seed 0, now 1``; what version 0.1 did not write down counts as equal."""
+    before, now = (json.loads(json.dumps(dict(values))) for values in (told, wanted))
+    keys = (before.keys() & now.keys() if is_without_input(told) else before.keys() | now.keys()) - _SAID_ONLY
+    others = [key for key in sorted(keys) if before.get(key) != now.get(key)]
+    return ["another input, which was replaced or changed since" if key == _INPUT
+            else f"{key} {before.get(key)}, now {now.get(key)}" for key in others]  # fmt: skip
+
+
+def check_origin(file: Path, wanted: Mapping[str, Any]) -> bool:
+    """Refuse a file that was not made just so.
+
+    Args:
+        file: An image that is there.
+        wanted: What it must say, from :func:`provenance`.
+
+    Returns:
+        Whether it says from which input it was made; version 0.1 did not write it down.
+
+    Raises:
+        ImageError: If it says something else, or nothing.
+    """
+    told = origin_of(file)
+    if _MODEL not in told:
+        lacking = f", and {sidecar_of(file).name}, which would, is missing or of another file" * needs_sidecar(file)
+        raise ImageError(
+            f"{file} exists already and does not say how it was made{lacking}; expected an image that sfumato restored "
+            "just so, or none; remove it, or choose another name"
+        )
+    if told[_MODEL] != wanted[_MODEL]:
+        raise ImageError(
+            f"{file} was restored by another model ({str(told[_MODEL])[:12]}, this one is {wanted[_MODEL][:12]}); "
+            "choose another place for the output, or remove it"
+        )
+    if others := differences(told, wanted):
+        raise ImageError(
+            f"{file} was restored otherwise: {'; '.join(others)}; choose another place for the output, or remove it"
+        )
+    return not is_without_input(told)
