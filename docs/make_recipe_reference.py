@@ -16,7 +16,8 @@ DOCS = Path(__file__).parent
 
 HEAD = """# The recipe
 
-A run is one YAML file. Every field has a default; an unknown key is refused with the nearest name and its line. In an
+A run is one YAML file. Every field has a default; an unknown key is refused with the nearest name and its line, and so
+is a key that is given twice or a number that YAML reads in another way than people do (`010`, `1:30`, `.inf`). In an
 editor that knows JSON schemas, point it at `recipe.schema.json` beside this page for completion and checks. This page
 is generated from the code by `python docs/make_recipe_reference.py`.
 
