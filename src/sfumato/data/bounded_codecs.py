@@ -93,6 +93,7 @@ def zstd_bytes(data: memoryview | bytes) -> int | None:
             head = _little(data, place, 3)
             last, place = bool(head & 1), place + 3 + (1 if head >> 1 & 3 == 1 else head >> 3)
         place += _CHECKSUM_BYTES if described & 4 else 0
+        _little(data, place, 0)  # is it all there?
     return total
 
 
@@ -159,7 +160,8 @@ def bounded(codecs: Sequence[Codec], shape: Sequence[int], itemsize: int) -> tup
         They, and the most bytes that an encoded chunk can have.
     """
     kinds: dict[type[Codec], str] = {GzipCodec: "gzip", ZstdCodec: "zstd", BloscCodec: "blosc"}
-    size, found = math.prod(shape) * itemsize, []
+    size = math.prod(shape) * itemsize
+    found: list[Codec] = []
     for codec in codecs:
         if isinstance(codec, ShardingCodec):
             count = math.prod(length // side for length, side in zip(shape, codec.chunk_shape, strict=True))

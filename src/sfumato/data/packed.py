@@ -123,12 +123,13 @@ class PackedPairs:
 class _RemoteArray:
     """The same by zarr-python, for stores that are not on a local disk."""
 
-    def __init__(self, array: CheckedArray) -> None:
-        self._array, self.shape, self.dtype = array, array.shape, array.dtype
+    def __init__(self, address: str, array: CheckedArray) -> None:
+        self._address, self._array, self.shape, self.dtype = address, array, array.shape, array.dtype
 
     def read(self, corner: Sequence[int], size: Sequence[int]) -> Array:
         """The region of that size from that corner on."""
-        return self._array.read(corner, size, memory_budget=DEFAULT_MEMORY_BUDGET)
+        with reading(self._address, "packed"):
+            return self._array.read(corner, size, memory_budget=DEFAULT_MEMORY_BUDGET)
 
 
 _TABLES: dict[str, np.dtype[Any]] = {
@@ -168,7 +169,7 @@ def _description(path: str | Path) -> dict[str, Any]:
 
 def _pixels(path: str | Path, split: str, side: str) -> "ShardedArray | _RemoteArray":
     if _is_remote(path):
-        return _RemoteArray(open_checked(_store(path), f"{split}/{side}"))
+        return _RemoteArray(str(path), open_checked(_store(path), f"{split}/{side}"))
     return ShardedArray(Path(path, split, side))
 
 

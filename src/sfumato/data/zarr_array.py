@@ -38,7 +38,7 @@ class _Limits(NamedTuple):
     """Of a chunk while it is decoded."""
     part: int
     """Of an encoded chunk inside a shard."""
-    index: int
+    table: int
     """Of a shard's table of chunks."""
     file: int
     """Of a whole file."""
@@ -121,7 +121,7 @@ class CheckedArray:
         needed = touched * _BYTES_PER_CHUNK + 2 * at_once * self._limits.chunk
         if self.shards is None:
             return needed
-        return needed + touched * self._limits.part + 2 * _touched(box, self.shards) * self._limits.index
+        return needed + touched * self._limits.part + 2 * _touched(box, self.shards) * self._limits.table
 
 
 def _touched(box: Box, sizes: Sequence[int]) -> int:
@@ -155,8 +155,9 @@ def _bounded_numcodecs(metadata: ArrayV2Metadata) -> tuple[Any, Any, _Limits]:
     """Filters and compressor of Zarr 2, each with the most bytes that it may decode."""
     items = math.prod(metadata.chunks)
     size = widest = items * metadata.dtype.to_native_dtype().itemsize
+    codecs: list[Any] = [*(metadata.filters or ()), metadata.compressor]
     found: list[Any] = []
-    for codec in [*(metadata.filters or ()), metadata.compressor]:
+    for codec in codecs:
         if codec is not None and codec.codec_id in COMPRESSORS:
             found.append(BoundedNumcodec(codec.codec_id, size))
             size = encoded_bytes(size)
@@ -182,7 +183,7 @@ class _BoundedStore(WrapperStore[Store]):
         if isinstance(byte_range, RangeByteRequest):
             most, asked = self._limits.part, byte_range.end - byte_range.start
         elif isinstance(byte_range, SuffixByteRequest):
-            most, asked = self._limits.index, byte_range.suffix
+            most, asked = self._limits.table, byte_range.suffix
         else:
             return await get_at_most(self._store, key, prototype, self._limits.file)
         if not 0 <= asked <= most:
