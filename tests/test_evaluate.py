@@ -193,7 +193,8 @@ def test_the_command_compares_models_and_baselines(tmp_path: Path) -> None:
     nowhere = CliRunner().invoke(app, ["evaluate", "--baseline", "bicubic"])
     assert nowhere.exit_code == 2
     assert "nothing says where the test images are" in nowhere.output
-    own = CliRunner().invoke(app, ["evaluate", str(diffusion), "--samples", "2", "--out", str(tmp_path / "own")])
+    command = ["evaluate", str(diffusion), "--from-recipe", "--samples", "2", "--out", str(tmp_path / "own")]
+    own = CliRunner().invoke(app, command)
     assert own.exit_code == 0, own.output
     assert "its validation pairs" in own.output
     trained_by = open_model(str(diffusion))[1].info.recipe
@@ -252,6 +253,6 @@ def test_the_command_takes_the_test_split_of_a_problem(tmp_path: Path) -> None:
         assert done.exit_code == 0, done.output
         with (out / "scores.csv").open(encoding="utf-8") as scores:
             assert [row["image"] for row in csv.DictReader(scores)] == expected
-    gone = CliRunner().invoke(app, ["evaluate", str(model)])
+    gone = CliRunner().invoke(app, ["evaluate", str(model), "--from-recipe"])
     assert gone.exit_code == 2
     assert "does not exist" in gone.output
