@@ -12,6 +12,7 @@ import numpy as np
 import zarr
 
 from sfumato.data.frames import PairSource
+from sfumato.data.image import reading
 from sfumato.data.pack_record import check_files, check_settings, description_of, record_files
 from sfumato.data.packed import ATTRIBUTE, VERSION
 from sfumato.data.shards import CODECS
@@ -155,8 +156,10 @@ def _array(
     chunks: tuple[int, ...],
     shards: tuple[int, ...],
 ) -> zarr.Array[Any]:
-    if read_document(group.store, f"{group.path}/{name}/zarr.json"):
-        held = open_checked(group.store, f"{group.path}/{name}")
+    place = f"{group.path}/{name}"
+    with reading(place, "packed"):
+        held = open_checked(group.store, place) if read_document(group.store, f"{place}/zarr.json") else None
+    if held is not None:
         return zarr.Array(zarr.AsyncArray(held.metadata, group.store_path / name, {"write_empty_chunks": True}))
     return group.create_array(
         name,

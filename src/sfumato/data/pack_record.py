@@ -9,7 +9,7 @@ from typing import Any
 
 import zarr
 
-from sfumato.data.image import DEFAULT_MEMORY_BUDGET
+from sfumato.data.image import DEFAULT_MEMORY_BUDGET, reading
 from sfumato.data.packed import ATTRIBUTE
 from sfumato.data.source_files import FileRecord, SourceFile
 from sfumato.data.tables import read_texts, text_tables, write_tables
@@ -25,7 +25,8 @@ _ADVICE = "choose another --out, or remove the store to pack it again"
 
 def description_of(path: Path) -> dict[str, Any] | None:
     """What a store says of itself as one of pairs; None if it does not."""
-    held = read_document(store_at(path), "zarr.json").get("attributes", {}).get(ATTRIBUTE)
+    with reading(path, "packed"):
+        held = read_document(store_at(path), "zarr.json").get("attributes", {}).get(ATTRIBUTE)
     return held if isinstance(held, dict) else None
 
 
