@@ -3,8 +3,10 @@
     python benchmarks/kill_resume.py --kills 50 --check
 
 Each kill is a SIGKILL: some hit the start, some a step, some a validation, some a checkpoint that is being written
-(they leave its temporary file behind, which is counted). Then the last checkpoint (weights, moving average, optimizer
-state), the model file and the metrics log without its times are compared byte by byte with the uninterrupted run's.
+(they leave its temporary file behind, which is counted). Between two kills now and then a target is replaced by another
+image: the run has to refuse it, leave all of its files as they were and resume when the image is put back. Then the
+last checkpoint (weights, moving average, optimizer state), the model file and the metrics log without its times are
+compared byte by byte with the uninterrupted run's.
 """
 
 import argparse
@@ -38,6 +40,10 @@ SETTINGS = {
 }
 
 
+REPLACED_EVERY = 3
+"""Kills between two replaced images."""
+
+
 def write_pairs(folder: Path) -> None:
     generator = np.random.default_rng(0)
     for name in range(6):
@@ -54,6 +60,21 @@ def command(folder: Path, out: Path, steps: int) -> list[str]:
         part for key, value in {**SETTINGS, "train.steps": steps}.items() for part in ("--set", f"{key}={value}")
     ]
     return [sys.executable, "-m", "sfumato", "train", *places, *options]
+
+
+def mixes(folder: Path, run: RunFolder, arguments: list[str], environment: dict[str, str]) -> bool:
+    """Whether a run is resumed, or its folder changed, while one of its images is another one."""
+    target = folder / "high" / "0.tif"
+    content, before = target.read_bytes(), contents(run)
+    write_image(target, np.zeros((32, 32), np.float32), axes="YX", overwrite=True)
+    ran = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False)
+    target.write_bytes(content)
+    refused = ran.returncode == 2 and "replaced: train target 0" in ran.stderr
+    return not refused or contents(run) != before
+
+
+def contents(run: RunFolder) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 def last_step(run: RunFolder) -> int:
@@ -86,9 +107,12 @@ def main() -> None:
         smooth, killed = RunFolder(folder / "smooth"), RunFolder(folder / "killed")
         silent = {"env": environment, "stderr": subprocess.DEVNULL}
         subprocess.run(command(folder, smooth.path, steps), check=True, **silent)  # type: ignore[call-overload]
-        kills = in_save = at_start = 0
+        kills = in_save = at_start = replaced = mixed = 0
         while kills < arguments.kills:
             before = last_step(killed)
+            if before and kills % REPLACED_EVERY == 0:
+                replaced += 1
+                mixed += mixes(folder, killed, command(folder, killed.path, steps), environment)
             process = subprocess.Popen(command(folder, killed.path, steps), **silent)  # type: ignore[call-overload]
             kind = generator.random()
             if kind < 0.1:
@@ -112,6 +136,8 @@ def main() -> None:
         bars.report("kills", kills, low=arguments.kills)
         bars.report("of them before the first new checkpoint", at_start)
         bars.report("of them during a checkpoint write", in_save, low=1)
+        bars.report("images replaced between kills", replaced, low=1)
+        bars.report("of them not refused, or with files of the run changed", mixed, high=0)
         bars.report(
             "steps missing or logged twice",
             len(set(range(1, steps + 1)) ^ set(logged)) + len(logged) - len(set(logged)),

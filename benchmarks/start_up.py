@@ -2,14 +2,17 @@
 
     python benchmarks/start_up.py --check
 
-A training is started twice in processes of their own, first in a new run folder and then in the same one, as after a
-kill, and stopped when its first step would begin. A phase that is part of another one is indented below it.
+A training is started three times in processes of their own, first in a new run folder and then in the same one, as
+after a kill, at last with images that have new times, as copies have; each is stopped when its first step would begin.
+A phase that is part of another one is indented below it.
 """
 
 import argparse
 import functools
 import importlib
 import json
+import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,12 +25,14 @@ import numpy as np
 
 from bars import Bars
 
+RECORD = "record or compare the files"
 PHASES = {
     "open the images and take statistics": "sfumato.train.prepare",
     "  open the images": "sfumato.preparation.open_sources",
     "  normalisation": "sfumato.preparation._statistics",
     "  central patches and their fingerprint": "sfumato.preparation.fingerprint",
     "  domain": "sfumato.preparation._domain",
+    RECORD: "sfumato.train.check_inputs",
     "scale of what is diffused": "sfumato.train._scale",
     "networks and optimizer": "sfumato.train.Trainer.__init__",
 }
@@ -100,12 +105,15 @@ def main() -> None:
     bars = Bars()
     with tempfile.TemporaryDirectory() as place:
         write_pairs(Path(place), arguments.pairs, arguments.side)
-        for kind in ("new run", "resumed run"):
+        for kind in ("new run", "resumed run", "resumed on copies"):
+            if kind == "resumed on copies":  # which have other times
+                for file in Path(place).glob("*/*.tif"):
+                    os.utime(file, ns=(1, 1))
             command = [sys.executable, __file__, "--child", place]
             found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
             for phase in ("imports", *PHASES):
                 if phase in found:
-                    bars.report(f"{kind}: {phase}, s", found[phase])
+                    bars.report(f"{kind}: {phase}, s", found[phase], high=1 if phase == RECORD else math.inf)
             bars.report(f"{kind}: to the first step, s", found["in all"], high=20)
     bars.finish(check=arguments.check)
 

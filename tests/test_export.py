@@ -110,10 +110,15 @@ def test_networks_agree_at_three_sizes(tmp_path: Path) -> None:
             "sample: {solver: algorithm2}",
             Sampled(2, 3, "algorithm2", 0.0),
         ),
+        (
+            "model: {base: 4, rate_base: 4, num_scales: 2, schedule: paper, norm: instance, predicts: noise}\n"
+            "sample: {solver: algorithm2, grid: uniform}",
+            Sampled(2, 3, "algorithm2", 0.0, grid="uniform"),
+        ),
         ("model: {base: 4, rate_base: 4, num_scales: 2, ndim: 3}", SAMPLED),
         ("model: {base: 4, num_scales: 2, method: regression}", SAMPLED),
     ],
-    ids=["default", "mean and noise", "residual, algorithm 2", "volume", "regression"],
+    ids=["default", "mean and noise", "residual, algorithm 2", "as printed", "volume", "regression"],
 )
 def test_the_sampler_gives_what_restore_gives(tmp_path: Path, text: str, sampled: Sampled) -> None:
     import onnxruntime

@@ -2,17 +2,26 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor
 from typer.testing import CliRunner
 
+import sfumato
 from data_sets import make_data_set
 from pair_folders import TINY
+from sfumato.assembly import build_model
 from sfumato.cli import app
+from sfumato.data.normalize import Normalization
+from sfumato.model_file import ModelInfo, save_model
 from sfumato.preparation import prepare
 from sfumato.problems.microscopy_simulation import simulate
 from sfumato.problems.registry import PROBLEMS
 from sfumato.recipe import Recipe, load
+from sfumato.restoration.array import normalised
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FULL = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name not in ("small", "zoo"))
@@ -48,6 +57,38 @@ def test_small_recipes_train_twenty_steps(path: Path, tmp_path: Path) -> None:
     train(str(path), *places, "--out", str(tmp_path / "run"), *quick)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(lines[-1])["step"] == 20
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*/*_as_printed.yaml")), ids=lambda path: f"{path.parent.name}")
+def test_recipes_as_printed_sample_as_printed(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Algorithm 2: for i = T, ..., 1 the network is asked at gamma(i / T)."""
+    recipe = load(path)
+    assert (recipe.sample.solver, recipe.sample.grid) == ("algorithm2", "uniform")
+    values = recipe.model_dump()
+    values["model"] |= {"base": 4, "rate_base": 4, "num_scales": 2}
+    values["sample"] |= {"steps": 10}
+    small = Recipe.model_validate(values)
+    channels, unit = 2 if small.problem == "phase" else 1, Normalization((0.0,), (1.0,))
+    network, seen = build_model(small.model, channels, 1), list[Tensor]()
+    sides = Normalization((0.0,) * channels, (1.0,) * channels)
+    info = ModelInfo(small, channels, 1, sides, unit, {}, {}, factor=(1, 1))
+    save_model(tmp_path / "model.safetensors", network.state_dict(), info)
+    model = sfumato.load(tmp_path / "model.safetensors")
+    predict = type(model.model).predict
+
+    def watched(self: Any, noisy: Tensor, log_gamma: Tensor, *rest: Any) -> Any:
+        seen.append(log_gamma)
+        return predict(self, noisy, log_gamma, *rest)
+
+    monkeypatch.setattr(type(model.model), "predict", watched)
+    image = np.random.default_rng(0).random((channels, 16, 16), dtype=np.float32)
+    sfumato.restore(image, model, num_samples=2)
+    normalised_image, _ = normalised(image, model)
+    schedule = model.model.schedule(normalised_image)
+    assert len(seen) == 10
+    for i, log_gamma in zip(range(10, 0, -1), seen, strict=True):
+        expected = schedule.log_gamma(torch.tensor(i / 10)).detach()
+        torch.testing.assert_close(log_gamma, expected.expand_as(log_gamma), rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -627,7 +627,9 @@ def test_a_format_that_cannot_hold_the_image_is_refused_before_sampling(
         plan_restoration(model, tmp_path / "in.tif", tmp_path / name, SMALL)
 
 
-@pytest.mark.parametrize("said", [{"eta": 0.5}, {"solver": "first_order"}, {"last_noise": 0.01}], ids=str)
+@pytest.mark.parametrize(
+    "said", [{"eta": 0.5}, {"solver": "first_order"}, {"last_noise": 0.01}, {"grid": "uniform"}], ids=str
+)
 def test_a_model_is_sampled_as_its_recipe_says(model: Path, said: dict[str, Any]) -> None:
     loaded = load(model)
     recipe = loaded.info.recipe

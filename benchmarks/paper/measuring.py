@@ -299,7 +299,7 @@ def _parts(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_sa
                 solver=chosen.solver,
                 eta=chosen.eta,
                 last_noise=chosen.last_noise,
-                grid=draw.grid,
+                grid=chosen.grid,
                 seed=NoiseField(0, image=place, sample=first),
             )[:, 0]
 

@@ -244,7 +244,7 @@ def has_weights_of(path: str | Path, other: str | Path) -> bool:
 
 def sampled_as(sample: "SampleRecipe", num_samples: int) -> Sampled:
     """Draws as a recipe says, for comparing them with those of a calibration."""
-    return Sampled(num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise)
+    return Sampled(num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise, sample.grid)
 
 
 def inspect_model(path: str | Path) -> ModelInfo:

@@ -190,8 +190,10 @@ class SampleRecipe(_Section):
     """How a step is made."""
     eta: float = Field(default=0.0, ge=0, le=1)
     """Noise added on the way."""
+    grid: Literal["log_snr", "uniform"] = "log_snr"
+    """Where the network is called: at even steps of the log-SNR or, the paper's, of t."""
     last_noise: float = Field(default=1e-6, gt=0, lt=1)
-    """Variance of the noise at the last network call, in units of what is diffused."""
+    """Of the grid `log_snr`: variance of the noise at the last network call, in units of what is diffused."""
     samples: Positive = 8
     """Draws per image in validation panels."""
 

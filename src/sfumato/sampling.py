@@ -23,6 +23,7 @@ For 0 < eta < 1 the family differs from DDIM's own interpolation.
 """
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple, Protocol, get_args
@@ -44,6 +45,7 @@ __all__ = [
     "Level",
     "Noise",
     "Solver",
+    "grid_of",
     "log_snr_grid",
     "sample",
     "step_mean",
@@ -127,7 +129,8 @@ def sample(
         Draws of shape (N, B, C, *spatial).
 
     Raises:
-        ValueError: If an argument is not as above, or if the schedule does not fall from t = 0 to t = 1.
+        ValueError: If an argument is not as above.
+        ModelFileError: If the schedule does not fall from t = 0 to t = 1, or from step to step of a uniform grid.
 
     Example:
         >>> from sfumato import CVDM, LearnedSchedule
@@ -217,13 +220,28 @@ def _path(
     """Log gamma at t = 1 and the fractions of it at which the network is asked."""
     end = schedule.log_gamma(condition.new_ones(()))
     if not bool((end < 0).all()):
-        raise ValueError(
+        raise ModelFileError(
             f"log gamma(1) reaches {float(end.max()):.3g}, but noise must remove signal; the schedule is broken (a "
             "PaperSchedule can be): train it further or use LearnedSchedule"
         )
+    return end, grid_of(schedule, condition, num_steps, grid, last_noise)
+
+
+def grid_of(
+    schedule: Schedule, like: Tensor, num_steps: int, grid: Grid = "log_snr", last_noise: float = LAST_NOISE
+) -> list[float]:
+    """Fractions of log gamma at t = 1 at which the network is asked, from 1 downwards: the same for any image.
+
+    Args:
+        schedule: Bound to any condition.
+        like: A tensor of the type and on the device to compute on.
+        num_steps: How many.
+        grid: As in :func:`sample`.
+        last_noise: As there.
+    """
     if grid == "log_snr":
-        return end, log_snr_grid(num_steps, schedule.reference_rate, last_noise)
-    return end, uniform_grid(num_steps, schedule.warp, condition)
+        return log_snr_grid(num_steps, schedule.reference_rate, last_noise)
+    return uniform_grid(num_steps, schedule.warp, like)
 
 
 def step_mean(state: Tensor, clean: Tensor, now: Level, after: Level, h: Tensor, eta: float) -> Tensor:
@@ -254,19 +272,19 @@ def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
     r"""Values of :math:`\rho(t)/\rho(1)` at t = 1, 1 - 1/T, ..., 1/T, the paper's discretisation.  [CVDM Sec. 3.1]
 
     Raises:
-        ValueError: If rho does not rise from each of these times to the next.
+        ModelFileError: If rho does not rise from each of these times to the next.
     """
     t = 1 - torch.arange(num_steps, dtype=like.dtype, device=like.device) / num_steps
-    rho = warp(t).rho.detach().double()
-    falls = torch.cat([-rho.diff(), rho[-1:]]) > 0
-    if not bool(falls.all()):
-        low, high = (1 - (int(falls.int().argmin()) + later) / num_steps for later in (1, 0))
-        raise ValueError(
+    rho: list[float] = warp(t).rho.tolist()
+    falls = [before > after for before, after in itertools.pairwise([*rho, 0.0])]
+    if not all(falls):
+        low, high = (1 - (falls.index(False) + later) / num_steps for later in (1, 0))
+        raise ModelFileError(
             f"rho does not rise from t = {low:.3g} to {high:.3g}, so no noise would be removed on the way back; the "
             "schedule is not monotone (a PaperSchedule need not be): use grid='log_snr', train it further or use "
             "LearnedSchedule"
         )
-    return [float(value) for value in rho / rho[0]]
+    return [value / rho[0] for value in rho]
 
 
 def _softplus(value: float) -> float:

@@ -22,7 +22,7 @@ from sfumato.checkpoint import TrainingState, load_state, optimizer_tensors, res
 from sfumato.dashboard import Dashboard
 from sfumato.data.batches import Batch, PatchBatches, prefetch
 from sfumato.data.order import Order
-from sfumato.errors import RunError
+from sfumato.errors import ModelFileError, RunError
 from sfumato.losses import Losses
 from sfumato.model_file import ModelInfo, inspect_model, load, save_model
 from sfumato.nn.population_norm import settle
@@ -300,7 +300,11 @@ class Trainer:
             self.best = value
             self._save_model(value)
         panel = self.folder.panels / f"step-{self.step:08d}.png"
-        self.validation.draw(self.average, self.ranks.device, self.recipe.sample, panel)
+        try:
+            self.validation.draw(self.average, self.ranks.device, self.recipe.sample, panel)
+        except ModelFileError as error:  # a schedule that need not be monotone may not be yet
+            print(f"note: no panel at step {self.step}: {error}", file=sys.stderr, flush=True)
+            return
         self.dashboard.picture(self.step, "validation/restored", panel)
 
     def _save_model(self, value: float | None) -> None:

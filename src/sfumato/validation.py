@@ -88,6 +88,7 @@ class Validation:
                         solver=settings.solver,
                         eta=settings.eta,
                         last_noise=settings.last_noise,
+                        grid=settings.grid,
                         seed=NoiseField(_SEED, image=image),
                     ).cpu()
                     for image, crop in enumerate(self.condition[:_NUM_SHOWN].split(1))

@@ -32,6 +32,7 @@ class Sampled:
         solver: Name of the solver.
         eta: Noise of the sampler.
         last_noise: At the last network call; corrections that do not say it were made with the default.
+        grid: Where the network is called; the same holds of it.
     """
 
     num_samples: int
@@ -39,6 +40,7 @@ class Sampled:
     solver: str
     eta: float
     last_noise: float = 1e-6
+    grid: Literal["log_snr", "uniform"] = "log_snr"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from sfumato.noise import NoiseField
 from sfumato.ownership import Written
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import stride
-from sfumato.sampling import log_snr_grid
+from sfumato.sampling import grid_of
 
 __all__ = ["export_networks", "network_files"]
 
@@ -147,6 +147,6 @@ def _description(model: LoadedModel) -> dict[str, object]:
         "solver": info.recipe.sample.solver,
         "eta": info.recipe.sample.eta,
         # gamma of a step is exp(-rate * fraction); without rate.onnx the rate is the same everywhere
-        "fractions": log_snr_grid(steps, schedule.reference_rate, info.recipe.sample.last_noise),
+        "fractions": grid_of(schedule, condition, steps, info.recipe.sample.grid, info.recipe.sample.last_noise),
         "rate": None if schedule.rate.numel() > 1 else float(-schedule.log_gamma(torch.ones(())).item()),
     }

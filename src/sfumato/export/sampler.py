@@ -21,7 +21,7 @@ from sfumato.noise import NoiseField
 from sfumato.restoration.array import enlargement
 from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.layout import stride
-from sfumato.sampling import Level, log_snr_grid, step_mean
+from sfumato.sampling import Level, grid_of, step_mean
 
 __all__ = ["output_names", "sampler_graph"]
 
@@ -109,8 +109,8 @@ class _Start(nn.Module):
         """What changes from step to step, each of shape (num_steps): after the last step the level stays."""
         condition = torch.zeros(1, self.info.condition_channels, *[1] * self.info.recipe.model.ndim)
         with torch.no_grad():
-            rate = self.model.schedule(condition).reference_rate
-        fractions = log_snr_grid(self.sampled.num_steps, rate, self.sampled.last_noise)
+            schedule, sampled = self.model.schedule(condition), self.sampled
+            fractions = grid_of(schedule, condition, sampled.num_steps, sampled.grid, sampled.last_noise)
         numbers = torch.arange(len(fractions))
         return {
             "now": torch.tensor(fractions),

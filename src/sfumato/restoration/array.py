@@ -242,6 +242,7 @@ def draw_blocks(
             solver=settings.solver,
             eta=settings.eta,
             last_noise=settings.last_noise,
+            grid=settings.grid,
             seed=replace(noise, sample=noise.sample + first),
             progress=on_call,
         )[:, 0].cpu()

@@ -33,7 +33,8 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     if isinstance(restoration.model.model, Regression):
         return {**notes, "content": "regression"}
     notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
-    notes |= {"last_noise": settings.last_noise, "batch": job.batch, "first_image": job.first_image}
+    notes |= {"last_noise": settings.last_noise} if settings.grid == "log_snr" else {"grid": settings.grid}
+    notes |= {"batch": job.batch, "first_image": job.first_image}
     found = restoration.correction
     if found is not None:
         notes |= {"intervals": found.label, "calibration": found.method}
