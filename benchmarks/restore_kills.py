@@ -3,7 +3,9 @@
     python benchmarks/restore_kills.py --kills 20 --check
 
 A real Dask cluster of processes on loopback: a scheduler, two workers and `sfumato restore --scheduler`. Whatever is
-killed is started again. At the end the stores are compared, byte by byte, with those of one process that nobody killed.
+killed is started again. In between, twice, the input is replaced by another image of the same size: once while nothing
+runs, once while all do. That must be refused until it is put back. At the end the stores are compared, byte by byte,
+with those of one process that nobody killed.
 """
 
 import argparse
@@ -30,6 +32,8 @@ from sfumato.restoration.planning import Settings, plan_restoration
 from sfumato.restoration.run import run_restoration, verify
 
 NUM_WORKERS = 2
+PATIENCE = 300
+"""Seconds without progress before it is given up; a busy machine may take a minute to start all."""
 SIDE, CHUNK = 640, 32
 OPTIONS = ["--samples", "2", "--steps", "4", "--chunk", str(CHUNK), "--halo", "32", "--batch", "2", "--threads", "1"]
 COUNTING = '''
@@ -85,6 +89,12 @@ class Cluster:
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
 
+    def refusal(self) -> bool:
+        """Wait until the client ends; whether it refused to go on because of the input."""
+        code = self.processes["client"].wait(timeout=PATIENCE)
+        errors = [line for line in (self.folder / "client.log").read_text().splitlines() if line.startswith("error: ")]
+        return code == 2 and "in.npy" in errors[-1]
+
     def end(self) -> None:
         """End all."""
         for process in self.processes.values():
@@ -103,35 +113,53 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def replace(source: Path, content: Path) -> None:
+    """Put another file in the place of the input at once, as staging does."""
+    shutil.copy(content, source.with_suffix(".tmp"))
+    source.with_suffix(".tmp").replace(source)
+
+
+def await_record(cluster: Cluster, journal: Journal) -> None:
+    """Wait until the client has recorded a chunk, so that all are at work."""
+    before, deadline = int(journal.done().sum()), time.monotonic() + PATIENCE
+    while int(journal.done().sum()) == before and time.monotonic() < deadline:
+        cluster.start_missing()
+        time.sleep(0.02)
+
+
 def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
     model = write_random_model(
         folder / "model.safetensors", base=4, num_scales=3, std=0.2, data=Normalization(offset=(10.0,), scale=(3.0,))
     )
-    pixels = 10 + 3 * np.random.default_rng(0).standard_normal((SIDE, SIDE))
-    write_image(folder / "in.tif", pixels.astype(np.float32), axes="YX")
+    source, kept, other = (folder / name for name in ("in.npy", "kept.npy", "other.npy"))
+    for number, path in enumerate((kept, other)):
+        pixels = 10 + 3 * np.random.default_rng(number).standard_normal((SIDE, SIDE))
+        write_image(path, pixels.astype(np.float32), axes="YX")
+    shutil.copy(kept, source)
     settings = Settings(num_samples=2, num_steps=4, chunk=CHUNK, halo=32, batch=2, threads=1)
     for name in ("smooth", "killed"):
         (folder / name).mkdir()
     smooth, killed = (
-        plan_restoration(model, folder / "in.tif", folder / name / "out.zarr", settings)
-        for name in ("smooth", "killed")
+        plan_restoration(model, source, folder / name / "out.zarr", settings) for name in ("smooth", "killed")
     )
     run_restoration(smooth)
     program = [sys.executable, "-m", "sfumato", "restore"]
     cluster = Cluster(
         folder,
-        [*program, str(model), str(folder / "in.tif"), str(folder / "killed" / "out.zarr"), *OPTIONS],
+        [*program, str(model), str(source), str(folder / "killed" / "out.zarr"), *OPTIONS],
         free_port(),
     )
     journal = Journal(killed.journal, killed.job.plan.num_tasks)
     draw, done, unsafe = random.Random(seed), dict.fromkeys(["scheduler", "worker", "client"], 0), 0
+    swaps = {max(1, kills // 3): "rest", max(2, 2 * kills // 3): "work"}
+    refused, meanwhile = 0, 0
     total, wait_for = killed.job.plan.num_tasks, max(1, killed.job.plan.num_tasks // (kills + 4))
     try:
         while cluster.start_missing():
-            before, deadline = int(journal.done().sum()), time.monotonic() + 120
+            before, deadline = int(journal.done().sum()), time.monotonic() + PATIENCE
             while cluster.processes["client"].poll() is None and journal.done().sum() < before + wait_for:
                 if time.monotonic() > deadline:
-                    sys.exit(f"nothing was done for two minutes; see the logs in {folder}")
+                    sys.exit(f"nothing was done for {PATIENCE} seconds; see the logs in {folder}")
                 cluster.start_missing()
                 time.sleep(0.02)
             if sum(done.values()) < kills + 5 and cluster.processes["client"].poll() is None:
@@ -143,10 +171,28 @@ def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
                 print(
                     f"killed the {name} at {int(journal.done().sum())} of {total} chunks", file=sys.stderr, flush=True
                 )
+                when = swaps.pop(sum(done.values()), None)
+                if when == "rest":
+                    cluster.kill("client")
+                    before = int(journal.done().sum())
+                    replace(source, other)
+                    cluster.start_missing()
+                    refused += cluster.refusal()
+                    meanwhile += int(journal.done().sum()) - before
+                elif when == "work":
+                    cluster.start_missing()
+                    await_record(cluster, journal)
+                    replace(source, other)
+                    refused += cluster.refusal()
+                if when is not None:
+                    print(f"replaced the input at {when}; refused: {refused}", file=sys.stderr, flush=True)
+                    replace(source, kept)
     finally:
         cluster.end()
     for name, number in done.items():
         bars.report(f"kills of a {name}", number, low=1)
+    bars.report("commands refused because the input was replaced", refused, low=2, high=2)
+    bars.report("chunks recorded meanwhile", meanwhile, high=0)
     bars.report("kills", sum(done.values()), low=kills)
     bars.report("chunks in the journal that are not on disk, after any kill", unsafe, high=0)
     differing = 0
@@ -162,7 +208,8 @@ def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
     restored = killed.job.plan.stages[0]
     executed = [int(key.rpartition("-")[2]) for key in (folder / "executed.txt").read_text().splitlines()]
     again = sum(number in restored for number in executed) - len(restored)
-    most = sum(done.values()) * IN_FLIGHT_PER_WORKER * NUM_WORKERS
+    # A replaced input interrupts too; while all are at work, what they have at hand is refused.
+    most = (sum(done.values()) + 3) * IN_FLIGHT_PER_WORKER * NUM_WORKERS
     bars.report(f"chunks computed again, of {len(restored)}", again, low=0, high=most)
 
 

@@ -78,6 +78,17 @@ def test_chunks_of_plain_arrays_of_both_versions_count(tmp_path: Path, separator
     assert not before.is_still(tmp_path / "a.zarr")
 
 
+def test_a_store_at_an_address_is_the_one_it_was_copied_from(tmp_path: Path, server: str, bucket: str) -> None:
+    import s3fs
+
+    place, address = tmp_path / "a.zarr", f"s3://{bucket}/a.zarr"
+    write_image(place, np.random.default_rng(0).random((64, 64)).astype(np.float32), axes="YX")
+    s3fs.S3FileSystem(endpoint_url=server).put(str(place), f"{bucket}/a.zarr", recursive=True)
+    assert identify(place).is_still(address)
+    s3fs.S3FileSystem(endpoint_url=server).pipe(f"{bucket}/a.zarr/0/c/0/0", b"other")
+    assert not identify(place).is_still(address)
+
+
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="cannot read"):
         identify(tmp_path / "missing.tif")

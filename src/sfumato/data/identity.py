@@ -141,10 +141,11 @@ def _store_parts(name: str) -> Iterator[bytes]:
             return
         folder = f"{path}/"
     for key in _chunk_keys(array):
-        chunk = storage.get(f"{folder}{key}")
+        chunk = storage.ends(f"{folder}{key}", _BLOCK)
         if chunk is not None:
+            size, head, tail = chunk
             yield key.encode()
-            yield len(chunk).to_bytes(8, "little") + chunk[:_BLOCK] + chunk[-_BLOCK:]
+            yield size.to_bytes(8, "little") + head + tail
 
 
 def _json(document: bytes | None) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from zarr.abc.store import RangeByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore
@@ -37,6 +38,9 @@ class Storage(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """Content of a file, or None if there is none."""
+
+    def ends(self, key: str, length: int) -> tuple[int, bytes, bytes] | None:
+        """Size of a file with its first and its last so many bytes, or None if there is none; no more of it is read."""
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write files, each whole or not at all; when this returns they are safe."""
@@ -73,6 +77,18 @@ class Folder:
         with _writing(self.path):
             try:
                 return self._file(key).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def ends(self, key: str, length: int) -> tuple[int, bytes, bytes] | None:
+        """Size of a file with its first and its last so many bytes, or None if there is none."""
+        with _writing(self.path):
+            try:
+                with self._file(key).open("rb") as file:
+                    size = os.fstat(file.fileno()).st_size
+                    head = file.read(length)
+                    file.seek(max(0, size - length))
+                    return size, head, file.read(length)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -161,6 +177,22 @@ class Address:
         with _writing(self.address):
             buffer = sync(self._store.get(key, default_buffer_prototype()))
             return None if buffer is None else buffer.to_bytes()
+
+    def ends(self, key: str, length: int) -> tuple[int, bytes, bytes] | None:
+        """Size of an object with its first and its last so many bytes, or None if there is none."""
+
+        async def part(start: int, stop: int) -> bytes:
+            buffer = await self._store.get(key, default_buffer_prototype(), RangeByteRequest(start, stop))
+            return b"" if buffer is None else buffer.to_bytes()
+
+        with _writing(self.address):
+            try:
+                size = sync(self._store.getsize(key))
+            except FileNotFoundError:
+                return None
+            if size == 0:
+                return 0, b"", b""
+            return size, sync(part(0, min(length, size))), sync(part(max(0, size - length), size))
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Put objects, all at once."""
