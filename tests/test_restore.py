@@ -141,7 +141,7 @@ BAD = {
     "channels": (image(2, 16, 16), "this model takes"),
     "axes": (image(16), "this model takes"),
     "NaN": (np.full((16, 16), np.nan, np.float32), "NaN or infinite"),
-    "complex": (np.zeros((16, 16), np.complex64), "expected finite numbers"),
+    "complex": (np.zeros((16, 16), np.complex64), "expected real numbers"),
 }
 
 
