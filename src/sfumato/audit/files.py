@@ -1,10 +1,12 @@
 """Images of an audit from files: one frame of a measurement, and a restored image with the samples beside it."""
 
+import glob
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.file_names import take_apart
 from sfumato.data.frames import FrameReader
 from sfumato.data.io import open_image
 from sfumato.data.shares import as_shares
@@ -36,8 +38,8 @@ def read_restored(
     """
     axes = model.info.recipe.data.target_axes
     full = full_scale(model.info.recipe.problem, open_image(measured).dtype)
-    stem, _, suffixes = path.name.partition(".")
-    beside = sorted(path.parent.glob(f"{stem}_sample[0-9][0-9][0-9].{suffixes}"))
+    stem, suffix = map(glob.escape, take_apart(path.name))
+    beside = sorted(path.parent.glob(f"{stem}_sample[0-9][0-9][0-9]{suffix}"))
     found = [_frame(FrameReader(open_image(place, axes=axes), 2), frame) for place in [path, *beside]]
     restored, *samples = found if full == 1 else [np.asarray(image, np.float32) / np.float32(full) for image in found]
     return restored, np.stack(samples) if len(samples) > 1 else None

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
+from sfumato.errors import RecipeError
 
 __all__ = ["clinical"]
 
@@ -31,22 +32,24 @@ def clinical(
     """Compare phase retrieval on real stacks: pseudo truth from all planes, methods from two of them."""
     with plain_errors():
         from sfumato.clinical import compare, phase_files
+        from sfumato.data.file_names import image_stem
         from sfumato.model_file import load
         from sfumato.ownership import check_outputs
         from sfumato.problems.clinical import read_stack
         from sfumato.progress import Bar
 
-        models = [(path.parent.name or path.stem, path) for path in model or []]
-        written = phase_files([path.stem for path in stacks], [solver, *(title for title, _ in models)], out)
-        check_outputs(written, [*stacks, *(path for _, path in models)])
+        places = _by_name(stacks, [path.absolute().name if path.is_dir() else image_stem(path) for path in stacks])
+        models = _by_name(model or [], [path.parent.name or path.stem for path in model or []])
+        written = phase_files([*places], [solver, *models], out)
+        check_outputs(written, [*stacks, *models.values()])
         named = {
-            path.stem: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip, crop_px=crop_px)
-            for path in stacks
+            name: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip, crop_px=crop_px)
+            for name, path in places.items()
         }
         with Bar("phases", 0) as bar:
             table = compare(
                 named,
-                {title: load(path) for title, path in models},
+                {name: load(path) for name, path in models.items()},
                 out,
                 wavelength_um=wavelength_um,
                 pixel_um=pixel_um,
@@ -59,3 +62,11 @@ def clinical(
         for name, scores in table.items():
             typer.echo(f"{name}: " + ", ".join(f"{method} {score:.3f}" for method, score in scores.items()))
         typer.echo(f"written: {out}", err=True)
+
+
+def _by_name(paths: list[Path], names: list[str]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for name, path in zip(names, paths, strict=True):
+        if (other := found.setdefault(name, path)) is not path:
+            raise RecipeError(f"{other} and {path} are both called {name!r}; expected names that differ; rename one")
+    return found

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sfumato.data.file_names import MRC_SUFFIXES
 from sfumato.data.image import (
     DEFAULT_MEMORY_BUDGET,
     Array,
@@ -35,7 +36,6 @@ __all__ = ["open_image", "under_another_name", "write_image"]
 
 _READABLE = "TIFF, OME-TIFF, OME-Zarr 0.4 and 0.5, MRC, PNG, JPEG, npy and npz"
 _WRITABLE = ".tif, .tiff, .zarr, .png and .npy"
-_MRC_SUFFIXES = {".mrc", ".mrcs", ".dv", ".st", ".rec", ".map"}
 _SNIFFED_BYTES = 1024
 
 
@@ -105,7 +105,7 @@ def _open_file(path: Path, start: bytes, axes: str | None, budget: int) -> Image
         from sfumato.data.npy import open_npy as open_format
     elif start.startswith(b"PK") and suffix == ".npz":
         from sfumato.data.npy import open_npz as open_format
-    elif is_mrc(start) or (start and suffix in _MRC_SUFFIXES):
+    elif is_mrc(start) or (start and suffix in MRC_SUFFIXES):
         from sfumato.data.mrc import open_mrc as open_format
     elif not start:
         raise UnknownFormatError(f"{path} is empty (0 bytes); expected {_READABLE}; copy or save it again")

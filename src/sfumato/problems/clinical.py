@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from sfumato.baselines.phase import MAX_ITERATIONS, solve, two_shot_phase
+from sfumato.data.file_names import image_stem
 from sfumato.data.image import arrange
 from sfumato.data.io import open_image
 from sfumato.errors import ImageError, PairingError
@@ -78,7 +79,7 @@ def read_stack(
         PairingError: If there are fewer than two planes or none near focus, or distances are unknown.
     """
     if path.is_dir():
-        named = {float(found[1]): p for p in path.iterdir() if (found := re.fullmatch(r"z([+-]?\d+\.?\d*)um", p.stem))}
+        named = _planes_of(path)
         reference = _plane(path / "reference.tif") if (path / "reference.tif").is_file() else torch.ones(())
         planes = {z: _plane(p) / reference.clamp_min(1e-6) for z, p in named.items()}
     else:
@@ -98,6 +99,17 @@ def read_stack(
     stack = _middle(torch.stack([kept[z] for z in distances]), crop_px)
     in_focus = stack[_nearest(distances, 0.0)]
     return Stack(stack / in_focus.mean(), distances)
+
+
+def _planes_of(folder: Path) -> dict[float, Path]:
+    """Files of a folder by the distance in their names."""
+    named: dict[float, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if found := re.fullmatch(r"z([+-]?\d+\.?\d*)um", image_stem(path)):
+            other = named.setdefault(float(found[1]), path)
+            if other is not path:
+                raise PairingError(f"{other} and {path.name} are both at {found[1]} um; expected one plane; remove one")
+    return named
 
 
 def _middle(stack: Tensor, side: int | None) -> Tensor:

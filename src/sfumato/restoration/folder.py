@@ -1,13 +1,15 @@
 """Restoring every image of a folder, under the same names in another one."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sfumato.data.file_names import take_apart
 from sfumato.data.io import open_image
+from sfumato.data.links import first_repeat
 from sfumato.data.ome_zarr import is_zarr
 from sfumato.errors import ImageError, ModelFileError, RunError, SfumatoError, StorageError, UnknownFormatError
 from sfumato.model_file import LoadedModel, load
@@ -86,7 +88,7 @@ def restore_folder(
         raise ImageError(f"{outputs} is the folder of the inputs; expected another one to write to; name it")
     loaded = load(model, device=device)
     failed: dict[str, SfumatoError] = {}
-    plans: list[Restoration] = []
+    plans: dict[Path, Restoration] = {}
     number = 0
     for source, name in _names(Path(inputs), suffix, loaded, failed):
         numbered = dataclasses.replace(chosen, first_image=chosen.first_image + number)
@@ -99,37 +101,37 @@ def restore_folder(
             failed[source.name] = error
             continue
         number += planned.measured.num_frames - 1
-        plans.append(planned)
+        plans[source] = planned
     if not plans:
         raise next(iter(failed.values()))  # a model or setting that suits none of them
-    finished = _finished(plans, note)
+    _check_apart(plans)
+    finished = _finished(plans.values(), note)
     Path(outputs).mkdir(parents=True, exist_ok=True)
-    for index, (planned, is_done) in enumerate(zip(plans, finished, strict=True)):
-        name = Path(planned.job.source).name
+    for index, (source, is_done) in enumerate(zip(plans, finished, strict=True)):
         if is_done:
             continue
         if progress is not None:
-            progress(name, index, len(plans))
+            progress(source.name, index, len(plans))
         if not Path(outputs).is_dir():
             raise StorageError(f"{outputs} is gone; it was removed while images were restored; expected it to stay")
 
-        def tell(now: Progress, name: str = name, done: int = index) -> None:
+        def tell(now: Progress, name: str = source.name, done: int = index) -> None:
             if within is not None:
                 within(name, done + (now.done + now.share) / now.total, len(plans))
 
         try:
-            run_restoration(planned, engine=engine, progress=tell, note=note)
+            run_restoration(plans[source], engine=engine, progress=tell, note=note)
         except (StorageError, ModelFileError, StoppedError):
             raise
         except SfumatoError as error:
-            failed[name] = error
-    files = [planned.files[0] for planned in plans if Path(planned.job.source).name not in failed]
+            failed[source.name] = error
+    files = [planned.files[0] for source, planned in plans.items() if source.name not in failed]
     if failed:
         raise FailedImagesError(_listed(failed, len(failed) + len(files)), files)
     return files
 
 
-def _finished(plans: Sequence[Restoration], note: Callable[[str], None] | None) -> list[bool]:
+def _finished(plans: Iterable[Restoration], note: Callable[[str], None] | None) -> list[bool]:
     """Which restorations are done, before any is begun: a folder shall not become a mixture of two commands.
 
     Raises:
@@ -160,9 +162,8 @@ def _listed(failed: Mapping[str, SfumatoError], total: int) -> str:
 
 def _names(
     folder: Path, suffix: str | None, model: LoadedModel, failed: dict[str, SfumatoError]
-) -> Iterator[tuple[Path, str | None]]:
+) -> list[tuple[Path, str | None]]:
     """The images of a folder by name, each with that of its output, or without one if it could not be opened."""
-    taken: dict[str, Path] = {}
     images = [*_images(folder)]
     if not images:
         raise ImageError(
@@ -174,11 +175,8 @@ def _names(
             failed[source.name] = found
             names.append((source, None))
             continue
-        name = _output_name(source, suffix, png_dtype(model, found) is not None)
-        if taken.setdefault(name, source) != source:
-            raise ImageError(f"two images of {folder} would become {name}; expected names that differ; rename one")
-        names.append((source, name))
-    yield from names
+        names.append((source, _output_name(source, suffix, png_dtype(model, found) is not None)))
+    return names
 
 
 def _images(folder: Path) -> Iterator[tuple[Path, np.dtype[Any] | SfumatoError]]:
@@ -196,10 +194,27 @@ def _images(folder: Path) -> Iterator[tuple[Path, np.dtype[Any] | SfumatoError]]
             yield path, error
 
 
+def _check_apart(plans: Mapping[Path, Restoration]) -> None:
+    """Every image once, and each with files of its own, those beside the mean too."""
+    if (repeated := first_repeat(plans)) is not None:
+        raise ImageError(
+            f"{repeated[0]} and {repeated[1].name} are the same file, by a link; expected every image once; remove the "
+            "link"
+        )
+    owners: dict[str, Path] = {}
+    for source, planned in plans.items():
+        for file in planned.files:
+            if (other := owners.setdefault(file, source)) is not source:
+                raise ImageError(
+                    f"{other} and {source.name} would both be written to {Path(file).name}; expected names that "
+                    "differ; rename one, or restore it into another folder"
+                )
+
+
 def _output_name(source: Path, suffix: str | None, png_holds_it: bool) -> str:
-    stem, _, own = source.name.partition(".")
+    stem, own = take_apart(source.name)
     if suffix is not None:
         return f"{stem}.{suffix.lstrip('.')}"
-    own = "png" if own.lower() in ("jpg", "jpeg") else own
-    holds = png_holds_it if own.lower().endswith("png") else f".{own}".lower().endswith(FORMATS)
-    return f"{stem}.{own if holds else 'tif'}"
+    own = ".png" if own.lower() in (".jpg", ".jpeg") else own
+    holds = png_holds_it if own.lower().endswith(".png") else own.lower().endswith(FORMATS)
+    return f"{stem}{own if holds else '.tif'}"

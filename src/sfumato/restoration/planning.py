@@ -30,6 +30,7 @@ from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.measured import Measured
+from sfumato.restoration.output_names import as_begun, beside, name_outputs
 from sfumato.restoration.plan import Plan
 
 __all__ = ["FORMATS", "Restoration", "Settings", "plan_restoration", "png_dtype"]
@@ -166,6 +167,7 @@ def plan_restoration(
     suffix = Path(place.rstrip("/")).suffix.lower()
     if suffix not in FORMATS or ("://" in place and suffix != ".zarr"):
         raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
+    is_store = suffix == ".zarr"
     loaded = loaded or load(model, device=device)
     sampled = sampled_by(loaded, settings.num_samples, settings.num_steps)
     measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
@@ -187,16 +189,15 @@ def plan_restoration(
     shape = tuple(lengths[axis] for axis in axes)
     sides = dict(zip(measured.axes, layout.chunk, strict=True))
     plan = Plan(
-        levels=_levels(shape, axes, measured, is_store=suffix == ".zarr"),
+        levels=_levels(shape, axes, measured, is_store=is_store),
         chunk=tuple(sides.get(axis, 1) for axis in axes),
         halo=tuple(layout.halo if axis in sides else 0 for axis in axes),
     )
     folder = Path(journal) if journal is not None else Path(f"{_local(place)}.journal")
-    names = _names(loaded, settings, sampled)
-    files = tuple(_beside(place, name) for _, name in names)
-    places = (
-        files if suffix == ".zarr" else tuple(str(folder / "parts" / f"{name or 'mean'}.zarr") for _, name in names)
-    )
+    names = _names(loaded, settings)
+    files = _output_files(loaded, place, settings)
+    places = files if is_store else tuple(_absolute(f"{folder}/parts/{name or 'mean'}.zarr") for _, name in names)
+    outputs = as_begun(tuple(what._replace(place=at) for (what, _), at in zip(names, places, strict=True)), folder)
     channels = loaded.info.target_channels
     job = Job(
         model=str(model) if is_address(model) else str(Path(model).resolve()),
@@ -207,7 +208,7 @@ def plan_restoration(
         source_on_target_grid=settings.on_target_grid,
         axes=axes,
         channels=channels if channels > 1 else 0,
-        outputs=tuple(what._replace(place=_absolute(at)) for (what, _), at in zip(names, places, strict=True)),
+        outputs=outputs,
         num_samples=sampled.num_samples,
         num_steps=sampled.num_steps,
         seed=settings.seed,
@@ -218,11 +219,25 @@ def plan_restoration(
         threads=settings.threads or torch.get_num_threads(),
         ome_zarr=settings.ome_zarr,
     )
-    files = tuple(_absolute(file) for file in files)
-    planned = Restoration(job, folder, files, loaded, measured)
+    planned = Restoration(job, folder, tuple(o.place for o in outputs) if is_store else files, loaded, measured)
     if not planned.is_store:
         _check_format(planned)
     return planned
+
+
+def _output_files(model: LoadedModel, output: str | Path, settings: Settings) -> tuple[str, ...]:
+    """Where the images of a restoration go, that of the mean first."""
+    return tuple(_absolute(beside(str(output), name)) for _, name in _names(model, settings))
+
+
+def _names(model: LoadedModel, settings: Settings) -> list[tuple[Output, str]]:
+    return name_outputs(
+        model,
+        sampled_by(model, settings.num_samples, settings.num_steps),
+        quantiles=settings.quantiles,
+        keep_samples=settings.keep_samples,
+        uncertainty=settings.uncertainty,
+    )
 
 
 def png_dtype(model: LoadedModel, measured: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -276,6 +291,8 @@ def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: 
         raise ImageError(f"{sampled.num_samples} samples were asked for; a standard deviation needs at least 2")
     if not all(0 < level < 1 for level in settings.quantiles):
         raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
+    if len({*settings.quantiles}) < len(settings.quantiles):
+        raise ImageError(f"quantiles are {list(settings.quantiles)}; expected each level once; leave out the repeated")
 
 
 def _levels(shape: Sequence[int], axes: str, measured: Measured, *, is_store: bool) -> tuple[tuple[int, ...], ...]:
@@ -287,30 +304,6 @@ def _levels(shape: Sequence[int], axes: str, measured: Measured, *, is_store: bo
 
 def _sizes(measured: Measured, axes: str) -> dict[str, PixelSize]:
     return {axis: size for axis, size in measured.pixel_size.items() if axis in axes}
-
-
-def _names(model: LoadedModel, settings: Settings, sampled: Sampled) -> list[tuple[Output, str]]:
-    """What is written, each with what its name gets."""
-    if isinstance(model.model, Regression):
-        return [(Output("mean", ""), "")]
-    quantiles = [(Output("quantile", "", level=q), f"q{100 * q:04.1f}".replace(".0", "")) for q in settings.quantiles]
-    spreads = ["schedule"] if settings.uncertainty == "schedule" else ["std"]
-    if settings.uncertainty == "samples" and correction_for(model, sampled) is not None:
-        spreads += ["low", "high"]
-    number = sampled.num_samples if settings.keep_samples else 0
-    samples = [(Output("sample", "", number=i), f"sample{i:03}") for i in range(number)]
-    return [(Output("mean", ""), ""), *((Output(name, ""), name) for name in spreads), *quantiles, *samples]
-
-
-def _beside(place: str, name: str) -> str:
-    """`cells.ome.tif` to `cells_std.ome.tif`; a TIFF takes what a PNG could not hold."""
-    if not name:
-        return place
-    folder, slash, last = place.rstrip("/").rpartition("/")
-    stem, dot, suffixes = last.partition(".")
-    if suffixes.lower().endswith("png") and name in ("std", "low", "high", "schedule"):
-        suffixes = "tif"
-    return f"{folder}{slash}{stem}_{name}{dot}{suffixes}"
 
 
 def _local(place: str) -> str:

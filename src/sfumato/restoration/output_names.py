@@ -1,0 +1,69 @@
+"""What a restoration writes beside its mean, and what those files are called."""
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from pathlib import Path
+
+from sfumato.baselines import Regression
+from sfumato.calibration.correction import Sampled
+from sfumato.data.file_names import take_apart
+from sfumato.model_file import LoadedModel
+from sfumato.restoration.intervals import correction_for
+from sfumato.restoration.job import Output
+
+__all__ = ["as_begun", "beside", "name_outputs"]
+
+
+def name_outputs(
+    model: LoadedModel, sampled: Sampled, *, quantiles: Sequence[float], keep_samples: bool, uncertainty: str
+) -> list[tuple[Output, str]]:
+    """What is written, without places, each with what its name gets: nothing for the mean, which comes first."""
+    if isinstance(model.model, Regression):
+        return [(Output("mean", ""), "")]
+    spreads = ["schedule"] if uncertainty == "schedule" else ["std"]
+    if uncertainty == "samples" and correction_for(model, sampled) is not None:
+        spreads += ["low", "high"]
+    levels = [(Output("quantile", "", level=level), _percent(level)) for level in quantiles]
+    number = sampled.num_samples if keep_samples else 0
+    samples = [(Output("sample", "", number=i), f"sample{i:03}") for i in range(number)]
+    return [(Output("mean", ""), ""), *((Output(name, ""), name) for name in spreads), *levels, *samples]
+
+
+def _percent(level: float) -> str:
+    """`q05` of 0.05 and `q99.99` of 0.9999: all digits of a level, so that no two have one name."""
+    whole, _, rest = f"{Decimal(repr(level)) * 100:f}".partition(".")
+    return f"q{whole:0>2}.{rest.rstrip('0')}".rstrip(".")
+
+
+def beside(place: str, name: str) -> str:
+    """The place of an image from that of the mean; a TIFF takes what a PNG could not hold.
+
+    Example:
+        >>> beside("restored/cell_0.5um.ome.tif", "std"), beside("cells.png", "std")
+        ('restored/cell_0.5um_std.ome.tif', 'cells_std.tif')
+    """
+    if not name:
+        return place
+    folder, slash, last = place.rstrip("/").rpartition("/")
+    stem, suffix = take_apart(last)
+    if suffix.lower().endswith(".png") and name in ("std", "low", "high", "schedule"):
+        suffix = ".tif"
+    return f"{folder}{slash}{stem}_{name}{suffix}"
+
+
+def as_begun(outputs: tuple[Output, ...], journal: Path) -> tuple[Output, ...]:
+    """The same outputs where a job that was begun has them, since version 0.1 named some of them differently.
+
+    Args:
+        outputs: As they would be named now.
+        journal: Folder of the job, which need not be there.
+    """
+    try:
+        held = tuple(Output(*values) for values in json.loads((journal / "job.json").read_bytes())["outputs"])
+        begun = {Path(output.place).parent for output in held}
+    except (OSError, ValueError, KeyError, TypeError):
+        return outputs  # there is none, or whoever resumes it says what is wrong with it
+    alike = [a._replace(place="") for a in held] == [b._replace(place="") for b in outputs]
+    is_same = alike and held[0] == outputs[0] and begun == {Path(outputs[0].place).parent}
+    return held if is_same else outputs
