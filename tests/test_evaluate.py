@@ -169,8 +169,9 @@ def test_what_cannot_be_compared_is_refused(source: FilePairs, tmp_path: Path) -
         evaluate([Method("small", lambda measured, _: np.zeros((1, 4, 4), np.float32))], source)
     with pytest.raises(RecipeError, match="says nothing of where"):
         open_test_set(Recipe())
-    (tmp_path / "a.tif").touch()
-    (tmp_path / "list.csv").write_text("input,target,split\na.tif,a.tif,train\n")
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.tif").touch()
+    (tmp_path / "list.csv").write_text("input,target,split\na.tif,b.tif,train\n")
     with pytest.raises(PairingError, match="no samples of the split `test`"):
         open_test_set(Recipe(data=DataRecipe(manifest=str(tmp_path / "list.csv"))))
 

@@ -45,7 +45,8 @@ def test_unpaired_names_are_listed(tmp_path: Path) -> None:
     for folder, names in (("low", ["cell_1", "cell_2"]), ("high", ["cell_1", "cell_02"])):
         for name in names:
             write(tmp_path / folder / f"{name}.npy", ramp(4, 4))
-    with pytest.raises(PairingError, match=r"2 of 2 inputs and 2 targets .* 'cell_02' looks like 'cell_2'; give both"):
+    words = r"2 of 2 inputs and 2 targets .* the target 'cell_02' looks like the input 'cell_2'; give both"
+    with pytest.raises(PairingError, match=words):
         find_pairs(tmp_path / "low", tmp_path / "high")
     (tmp_path / "empty").mkdir()
     with pytest.raises(PairingError, match="holds no images"):
@@ -76,17 +77,38 @@ def test_bad_manifests_say_what_to_do(tmp_path: Path, text: str, words: str) -> 
 
 def test_a_manifest_of_a_spreadsheet_is_read(tmp_path: Path) -> None:
     """Spreadsheets put a byte-order mark before the first column."""
-    np.save(tmp_path / "a.npy", np.zeros((4, 4)))
-    (tmp_path / "pairs.csv").write_text("input,target\na.npy,a.npy\n", encoding="utf-8-sig")
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.zeros((4, 4)))
+    (tmp_path / "pairs.csv").write_text("input,target\na.npy,b.npy\n", encoding="utf-8-sig")
     assert len(read_manifest(tmp_path / "pairs.csv")) == 1
 
 
 def test_manifest_splits_are_obeyed(tmp_path: Path) -> None:
-    write(tmp_path / "a.npy", ramp(4, 4))
-    rows = "".join(f"a.npy,a.npy,{split}\n" for split in ("train", "validation", "test", "train"))
-    (tmp_path / "pairs.csv").write_text("input,target,split\n" + rows)
+    rows = "input,target,split\n"
+    for number, split in enumerate(("train", "validation", "test", "train")):
+        for side in "ab":
+            write(tmp_path / f"{side}{number}.npy", ramp(4, 4))
+        rows += f"a{number}.npy,b{number}.npy,{split}\n"
+    (tmp_path / "pairs.csv").write_text(rows)
     train, validation = split_pairs(read_manifest(tmp_path / "pairs.csv"), 0.5, seed=0)
     assert (len(train), len(validation)) == (2, 1)
+
+
+def test_a_target_may_serve_several_inputs_of_its_split(tmp_path: Path) -> None:
+    for name in ("dim", "bright", "truth"):
+        write(tmp_path / f"{name}.npy", ramp(4, 4))
+    (tmp_path / "pairs.csv").write_text(
+        "input,target,split,exposure\ndim.npy,truth.npy,train,1\n\nbright.npy,truth.npy,train,9,\n,,,\n"
+    )
+    assert [pair.name for pair in read_manifest(tmp_path / "pairs.csv")] == ["dim.npy", "bright.npy"]
+
+
+def test_columns_that_nothing_reads_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.npy", ramp(4, 4))
+    (tmp_path / "pairs.csv").write_text("input,target,operator\na.npy,b.npy,me\n")
+    assert len(read_manifest(tmp_path / "pairs.csv")) == 1
+    assert "the columns operator are not used" in capsys.readouterr().err
 
 
 def test_splits_are_by_image_and_stable() -> None:
@@ -98,6 +120,20 @@ def test_splits_are_by_image_and_stable() -> None:
     assert split_pairs(pairs, 0.1, seed=1)[1] != validation
     assert len(split_pairs(pairs[:2], 0.01, seed=0)[1]) == 1
     assert split_pairs(pairs[:1], 0.5, seed=0) == (pairs[:1], [])
+
+
+def test_splits_and_order_are_those_that_a_name_up_to_its_first_dot_gave(tmp_path: Path) -> None:
+    """Runs of version 0.1 knew `a.1` as `a`; they resume with the same images on the same side, in the same order."""
+    names = ["a.1", "a-b.2", "c d.3", "c.4", *(f"cell_{n}.5um" for n in range(30))]
+    for name in names:
+        for side in ("low", "high"):
+            write(tmp_path / side / f"{name}.npy", ramp(4, 4))
+    pairs = find_pairs(tmp_path / "low", tmp_path / "high")
+    cut = sorted(name.partition(".")[0] for name in names)
+    assert [pair.name.partition(".")[0] for pair in pairs] == cut
+    before = split_pairs([Pair(name, Path(), Path()) for name in cut], 0.3, seed=1)
+    for part, was in zip(split_pairs(pairs, 0.3, seed=1), before, strict=True):
+        assert [pair.name.partition(".")[0] for pair in part] == [pair.name for pair in was]
 
 
 def test_frames_come_as_channels_and_space_whatever_the_axes(tmp_path: Path) -> None:
@@ -139,6 +175,8 @@ def test_upsampled_regions_equal_the_upsampled_whole(tmp_path: Path, cache_bytes
     [
         (ramp(8, 8), ramp(16, 16), {}, "set data.upsample to true"),
         (ramp(8, 8), ramp(15, 16), {"upsample": True}, "resample one of them"),
+        (ramp(8, 6), ramp(6, 8), {}, "looks transposed: set data.target_axes to XY"),
+        (ramp(8, 6), ramp(12, 16), {"upsample": True}, "looks transposed"),
         (ramp(2, 8, 8), ramp(3, 8, 8), {}, "2 frames and the target 3"),
         (ramp(8, 8), ramp(8, 8), {"ndim": 3}, "a 3-D model needs ZYX"),
     ],

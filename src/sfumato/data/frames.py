@@ -22,7 +22,7 @@ from sfumato.data.source_files import SourceFile
 from sfumato.data.view import View
 from sfumato.errors import PairingError
 
-__all__ = ["FilePairs", "FrameReader", "PairSource", "evenly_spread"]
+__all__ = ["FilePairs", "FrameReader", "PairSource", "advice_if_transposed", "evenly_spread"]
 
 Array = NDArray[np.generic]
 
@@ -158,6 +158,11 @@ class FilePairs:
         self._ends = np.cumsum([target.num_frames for _, target in self._readers])
         self._cache = FrameCache(cache_bytes)
 
+    @property
+    def readers(self) -> list[tuple[FrameReader, FrameReader]]:
+        """Of input and target, pair by pair."""
+        return self._readers
+
     def __len__(self) -> int:
         return int(self._ends[-1])
 
@@ -243,6 +248,15 @@ def _open(side: Path | View, axes: str | None, shares: bool) -> Image:
     return as_shares(image) if shares else image
 
 
+def advice_if_transposed(condition: FrameReader, target: FrameReader) -> str:
+    """What to do about a target that would only fit with its Y and X exchanged, as numbers of pixels tell."""
+    (rows, columns), (height, width) = condition.spatial[-2:], target.spatial[-2:]
+    if height * columns == width * rows or width * columns != height * rows:
+        return ""
+    axes = target.image.axes.translate(str.maketrans("XY", "YX"))
+    return f"the target looks transposed: set data.target_axes to {axes}, or transpose the file"
+
+
 def _factor(pair: Pair, condition: FrameReader, target: FrameReader, upsample: bool) -> tuple[int, ...]:
     """How many target pixels stand on one pixel of the condition, per axis."""
     if condition.num_frames != target.num_frames:
@@ -255,6 +269,7 @@ def _factor(pair: Pair, condition: FrameReader, target: FrameReader, upsample: b
     fits = all(t % c == 0 for c, t in zip(condition.spatial, target.spatial, strict=True))
     if not (upsample and fits):
         hint = "resample one of them" if upsample or not fits else "set data.upsample to true"
+        hint = advice_if_transposed(condition, target) or hint
         raise PairingError(
             f"{pair.name}: the input has {condition.spatial} pixels and the target {target.spatial}; expected equal "
             f"sizes, or whole multiples with upsampling: {hint}"

@@ -1,18 +1,22 @@
 """Image pairs on disk: found by name or by a manifest, split by image, never by patch."""
 
-import csv
 import difflib
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
+from sfumato.data.file_names import IMAGE_SUFFIXES, image_stem
+from sfumato.data.links import file_key, first_repeat
+from sfumato.data.manifest import SPLITS, read_rows
 from sfumato.data.view import View
 from sfumato.errors import PairingError
 
 __all__ = ["SPLITS", "Pair", "find_pairs", "read_manifest", "split_pairs"]
 
-SPLITS = ("train", "validation", "test")
+_MOST_SHOWN = 5
+"""Names in a message."""
 
 
 class Pair(NamedTuple):
@@ -23,27 +27,65 @@ class Pair(NamedTuple):
     target: Path | View
     split: str = ""
     """One of train, validation and test, or empty where nobody said."""
+    drawn_by: str = ""
+    """What decides its split where nobody said; its name if empty."""
 
 
 def find_pairs(inputs: str | Path, targets: str | Path) -> list[Pair]:
     """Pair the images of two folders (or two files) by their names without suffix, folders inside included.
 
     Raises:
-        PairingError: If a folder is missing or empty, or names stand on one side only.
+        PairingError: If a folder is missing or empty, names stand on one side only, or two names lead to one file.
     """
     conditions, sought = _images(Path(inputs), "inputs"), _images(Path(targets), "targets")
     if Path(inputs).is_file() and Path(targets).is_file():
+        _check_two_files(Path(inputs), Path(targets))
         return [Pair(Path(inputs).name, Path(inputs), Path(targets))]
-    lonely = sorted(conditions.keys() ^ sought.keys())
-    if lonely:
-        shown = ", ".join(repr(name) for name in lonely[:5]) + (", ..." if len(lonely) > 5 else "")
-        near = difflib.get_close_matches(lonely[0], (conditions.keys() | sought.keys()) - {lonely[0]}, n=1)
-        hint = f"; {lonely[0]!r} looks like {near[0]!r}" if near else ""
+    if conditions.keys() != sought.keys():
+        raise _unpaired(conditions.keys(), sought.keys())
+    for name in conditions:
+        _check_two_files(conditions[name], sought[name])
+    pairs = [Pair(name, conditions[name], sought[name], drawn_by=_before_dots(name)) for name in conditions]
+    return sorted(pairs, key=lambda pair: (pair.drawn_by, pair.name))
+
+
+def _unpaired(inputs: AbstractSet[str], targets: AbstractSet[str]) -> PairingError:
+    """Which names have no partner, and what the partner of one of them may be called."""
+    lonely = sorted(inputs ^ targets)
+    hints = (_looks_like(name, inputs, targets) for name in lonely[:_MOST_SHOWN])
+    return PairingError(
+        f"{len(lonely)} of {len(inputs)} inputs and {len(targets)} targets have no partner: {_shown(lonely)}"
+        f"{next(filter(None, hints), '')}; give both files of a pair the same name, or list the pairs in a manifest"
+    )
+
+
+def _looks_like(name: str, inputs: AbstractSet[str], targets: AbstractSet[str]) -> str:
+    """What in the other folder, and without a partner either, has nearly this name."""
+    role, other, free = (
+        ("input", "target", targets - inputs) if name in inputs else ("target", "input", inputs - targets)
+    )
+    near = difflib.get_close_matches(name, free, n=1)
+    return f"; the {role} {name!r} looks like the {other} {near[0]!r}" if near else ""
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:_MOST_SHOWN])) + (", ..." if len(names) > _MOST_SHOWN else "")
+
+
+def _check_two_files(condition: Path, target: Path) -> None:
+    """A model that learned from an image and itself would only copy."""
+    if file_key(condition) == file_key(target):
         raise PairingError(
-            f"{len(lonely)} of {len(conditions)} inputs and {len(sought)} targets have no partner: {shown}{hint}; "
-            "give both files of a pair the same name, or list the pairs in a manifest"
+            f"the input {condition} and the target {target} are the same file; expected two images of one field; check "
+            "the folders and the links in them"
         )
-    return [Pair(name, conditions[name], sought[name]) for name in sorted(conditions)]
+
+
+def _before_dots(name: str) -> str:
+    """A name up to its first dot, by which version 0.1 knew pairs: it keeps the splits and orders of its runs."""
+    while Path(name).suffix:
+        name = name.removesuffix(Path(name).suffix)
+    return name
 
 
 def _images(folder: Path, role: str) -> dict[str, Path]:
@@ -53,10 +95,11 @@ def _images(folder: Path, role: str) -> dict[str, Path]:
     if not folder.is_dir():
         raise PairingError(f"the folder of {role}, {folder}, does not exist; give the path of a folder of images")
     found: dict[str, Path] = {}
-    for path in _leaves(folder):
-        name = path.relative_to(folder).as_posix()
-        while Path(name).suffix:
-            name = name.removesuffix(Path(name).suffix)
+    leaves = list(_leaves(folder, {}))
+    if (repeated := first_repeat(leaves)) is not None:
+        raise _reached_twice(*repeated)
+    for path in leaves:
+        name = path.relative_to(folder).with_name(image_stem(path)).as_posix()
         if name in found:
             raise PairingError(
                 f"{role} has two images called {name!r}: {found[name].name} and {path.name}; "
@@ -68,56 +111,36 @@ def _images(folder: Path, role: str) -> dict[str, Path]:
     return found
 
 
-_SUFFIXES = {".tif", ".tiff", ".png", ".jpg", ".jpeg", ".npy", ".mrc", ".zarr"}
-
-
-def _leaves(folder: Path) -> Iterable[Path]:
+def _leaves(folder: Path, seen: dict[Hashable, Path]) -> Iterable[Path]:
     """Image files below a folder; a Zarr store counts as one."""
+    earlier = seen.setdefault(file_key(folder), folder)
+    if earlier is not folder:
+        raise _reached_twice(earlier, folder)
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
-        if path.suffix.lower() in _SUFFIXES:
+        if path.suffix.lower() in IMAGE_SUFFIXES:
             yield path
         elif path.is_dir():
-            yield from _leaves(path)
+            yield from _leaves(path, seen)
+
+
+def _reached_twice(earlier: Path, path: Path) -> PairingError:
+    return PairingError(
+        f"{earlier} and {path} are the same, by a link; expected every image once; remove the link, or list the pairs "
+        "in a manifest"
+    )
 
 
 def read_manifest(path: str | Path) -> list[Pair]:
     """Read pairs from a CSV with the columns ``input``, ``target`` and, if wanted, ``split``.
 
     Paths are relative to the manifest's folder and cannot leave it.
+
+    Raises:
+        PairingError: If it is not a list of pairs, each once and in one split; see :mod:`sfumato.data.manifest`.
     """
-    path = Path(path)
-    if path.exists() and not path.is_file():
-        raise PairingError(f"the manifest {path} is no file; give the path of a CSV text file")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte-order mark
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise PairingError(f"cannot read the manifest {path}: {error}; give the path of a CSV text file") from error
-    if not rows or not {"input", "target"} <= rows[0].keys():
-        columns = ", ".join(rows[0]) if rows else "nothing"
-        raise PairingError(f"the manifest {path} has {columns}; expected rows under the columns input,target[,split]")
-    pairs = []
-    for line, row in enumerate(rows, start=2):
-        split = (row.get("split") or "").strip()
-        if split and split not in SPLITS:
-            raise PairingError(f"{path}, line {line}: split is {split!r}; choose one of {', '.join(SPLITS)}, or none")
-        condition, target = (_inside(path, row[column], line) for column in ("input", "target"))
-        pairs.append(Pair(row["input"], condition, target, split))
-    return pairs
-
-
-def _inside(manifest: Path, name: str | None, line: int) -> Path:
-    if not name:
-        raise PairingError(f"{manifest}, line {line}: a path is empty; give input and target on every line")
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        raise PairingError(
-            f"{manifest}, line {line}: {name!r} leaves the manifest's folder; give paths inside it, relative to it"
-        )
-    if not (found := manifest.parent / name).exists():
-        raise PairingError(f"{manifest}, line {line}: {name!r} does not exist beside the manifest; check the name")
-    return found
+    return [Pair(row.name, row.input, row.target, row.split) for row in read_rows(Path(path))]
 
 
 def split_pairs(pairs: Sequence[Pair], fraction: float, *, seed: int) -> tuple[list[Pair], list[Pair]]:
@@ -128,6 +151,11 @@ def split_pairs(pairs: Sequence[Pair], fraction: float, *, seed: int) -> tuple[l
     if any(pair.split for pair in pairs):
         return [p for p in pairs if p.split == "train"], [p for p in pairs if p.split == "validation"]
     number = 0 if fraction == 0 or len(pairs) < 2 else min(max(1, round(fraction * len(pairs))), len(pairs) - 1)
-    by_hash = sorted(pairs, key=lambda pair: hashlib.sha256(f"{seed}/{pair.name}".encode()).digest())
+
+    def place(pair: Pair) -> list[bytes]:
+        names = (pair.drawn_by or pair.name, pair.name)
+        return [hashlib.sha256(f"{seed}/{name}".encode()).digest() for name in names]
+
+    by_hash = sorted(pairs, key=place)
     kept = {pair.name for pair in by_hash[:number]}
     return [pair for pair in pairs if pair.name not in kept], [pair for pair in pairs if pair.name in kept]
