@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from sfumato.data.matching import MatchedPairs
 from sfumato.data.normalize import Normalization, fit
 from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
+from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pairs
 from sfumato.data.scaling import ScaledPairs
 from sfumato.durable import replace_text
@@ -45,6 +46,8 @@ class Prepared:
     condition: Normalization
     target: Normalization
     audit: dict[str, Any]
+    doubts: list[str] = field(default_factory=list)
+    """Sentences for whoever is about to train."""
 
     @property
     def sources(self) -> dict[str, PairSource]:
@@ -78,6 +81,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
         held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
         condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
         return Prepared(train, validation, condition, target, held["audit"])
+    doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
     condition, target = (_statistics(recipe, train, side) for side in (0, 1))
     condition = _with_guesses(recipe, condition, target)
     audit = {
@@ -86,7 +90,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
         "problem": recipe.problem,
         "forward": dict(recipe.forward),
     }
-    return Prepared(train, validation, condition, target, audit)
+    return Prepared(train, validation, condition, target, audit, doubts)
 
 
 def open_sources(

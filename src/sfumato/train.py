@@ -87,6 +87,9 @@ def train(
         ranks.wait()  # no process may see what another one is about to write
         data = prepare(recipe, folder if is_resumed else None)
         ranks.by_first(lambda: check_inputs(folder, data.sources, is_resumed=is_resumed))
+        if ranks.is_first:
+            for sentence in data.doubts:
+                print(f"warning: {sentence}", file=sys.stderr, flush=True)
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = _with_scale(recipe, _scale(recipe, data, start_from))
         if minutes is not None and not is_resumed:

@@ -33,6 +33,7 @@ def pack(
     """
     with plain_errors():
         from sfumato.data.pack import pack as write
+        from sfumato.data.pair_checks import check_pairs
         from sfumato.marks import ANYTHING
         from sfumato.ownership import Written, check_outputs, data_places
         from sfumato.preparation import open_sources
@@ -42,6 +43,8 @@ def pack(
         chosen = recipe_of(recipe, [*places(given), *(settings or [])])
         check_outputs([Written(out, ANYTHING)], [recipe, *data_places(chosen.data)])
         sources = open_sources(chosen, cache_bytes=0)
+        for sentence in check_pairs(sources.values()) if chosen.problem == "pairs" else []:
+            typer.echo(f"warning: {sentence}", err=True)
         with Bar("packing", 0) as bar:
             packing = write(
                 sources,

@@ -1,0 +1,143 @@
+r"""Whether the two images of a pair show the same place: equal pixel sizes, and targets the right way round.
+
+Sizes are compared in the headers of all pairs, and those that differ are refused. How a target lies is told by pixels:
+of some pairs the middles are averaged into blocks, and the input is correlated with the target in all eight ways in
+which a square can lie. A pair is doubted only where another way fits far better than the target as it is:
+
+.. math:: |r_{other}| \ge 0.5, \qquad |r_{other}| \ge |r_{as\ it\ is}| + 0.3
+
+and so do half of the pairs, or the others fit as they are: smooth images of which inputs say little about targets fit
+one or another way by chance.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.frames import FilePairs, FrameReader, PairSource, advice_if_transposed, evenly_spread
+from sfumato.data.rescaled import RescaledPairs
+from sfumato.errors import PairingError
+
+__all__ = ["check_pairs"]
+
+_SIZE_TOLERANCE = 0.05
+"""Files round their pixel sizes; the optics of another objective differ by more."""
+_MOST_PAIRS, _MIDDLE, _BLOCKS, _PLANES = 20, 256, 64, 8
+_LEAST, _MARGIN = 0.5, 0.3
+_MOST_SHOWN = 5
+
+Floats = NDArray[np.float64]
+
+_WAYS: dict[str, Callable[[Floats], Floats]] = {
+    "": lambda image: image,
+    "flipped left to right": np.fliplr,
+    "flipped upside down": np.flipud,
+    "turned by 180 degrees": lambda image: np.rot90(image, 2),
+    "transposed": np.transpose,
+    "turned by 90 degrees": np.rot90,
+    "turned by 270 degrees": lambda image: np.rot90(image, 3),
+    "transposed and turned by 180 degrees": lambda image: np.rot90(image, 2).T,
+}
+"""By what they do to a target; those from the transposed on only to a square one."""
+_OF_RECTANGLES = 4
+
+
+def check_pairs(sources: Iterable[PairSource]) -> list[str]:
+    """Refuse pairs whose sizes contradict each other, and say which targets seem to lie the wrong way round.
+
+    Args:
+        sources: Splits of pairs of images that show the same thing; of a packed store, pixels alone are compared.
+
+    Returns:
+        Sentences for whoever is about to train.
+
+    Raises:
+        PairingError: If pixel sizes differ, or numbers of pixels say that targets are transposed.
+    """
+    doubts: list[str] = []
+    for source in sources:
+        while isinstance(source, RescaledPairs):
+            source = source.source
+        if isinstance(source, FilePairs):
+            for pair, (condition, target) in zip(source.pairs, source.readers, strict=True):
+                _check_sizes(pair.name, condition, target, source.factor)
+        doubts += _doubts(source)
+    return doubts
+
+
+def _check_sizes(name: str, condition: FrameReader, target: FrameReader, factor: Sequence[int]) -> None:
+    for axis, times in zip(condition.axes, factor, strict=True):
+        sizes = [reader.image.pixel_size.get(axis) for reader in (condition, target)]
+        if sizes[0] is None or sizes[1] is None:
+            continue
+        got, expected = sizes[1].to(sizes[0].unit), sizes[0].value / times
+        if abs(np.log(got / expected)) > np.log1p(_SIZE_TOLERANCE):
+            finer = f", {times} times as fine" if times > 1 else ""
+            raise PairingError(
+                f"{name}: along {axis} a pixel of the input is {sizes[0].value:g} {sizes[0].unit} and one of the "
+                f"target {got:g}; expected {expected:g}{finer}, as for two images of one field; check that they belong "
+                "together, resample one of them, or correct the pixel size in its file"
+            )
+    if advice := advice_if_transposed(condition, target):
+        raise PairingError(
+            f"{name}: the input has {condition.spatial} pixels and the target {target.spatial}; expected as many times "
+            f"more along Y as along X; {advice}"
+        )
+
+
+def _doubts(source: PairSource) -> Iterator[str]:
+    """A sentence for each way in which some targets would fit better."""
+    found: dict[str, list[tuple[str, float, float]]] = {}
+    looked_at, as_they_are = evenly_spread(len(source), _MOST_PAIRS), []
+    for sample in looked_at:
+        height, width = source.spatial(sample)[-2:]
+        ways = list(_WAYS)[: None if height == width else _OF_RECTANGLES]
+        likeness = _likeness(*_middles(source, sample), ways)
+        as_they_are.append(likeness[""])
+        way = max(likeness, key=lambda way: likeness[way])
+        if likeness[way] >= max(_LEAST, likeness[""] + _MARGIN):
+            found.setdefault(way, []).append((source.name(sample), likeness[""], likeness[way]))
+    for way, pairs in found.items():
+        if 2 * len(pairs) < len(looked_at) and np.median(as_they_are) < _LEAST:
+            continue
+        names = ", ".join(name for name, _, _ in pairs[:_MOST_SHOWN]) + (", ..." if len(pairs) > _MOST_SHOWN else "")
+        before, after = (np.mean([pair[place] for pair in pairs]) for place in (1, 2))
+        advice = "set data.target_axes with X and Y exchanged (XY)" if way == "transposed" else "correct the files"
+        yield (
+            f"the targets of {len(pairs)} of the {len(looked_at)} pairs looked at fit their inputs better if {way}: "
+            f"{names} (correlation {after:.2f}, and {before:.2f} as they are); if they lie the wrong way round, "
+            f"{advice}"
+        )
+
+
+def _middles(source: PairSource, sample: int) -> tuple[Floats, Floats]:
+    """Middles of the input and the target (H, W), channels and planes averaged."""
+    spatial = source.spatial(sample)
+    most = (_PLANES, _MIDDLE, _MIDDLE)[-len(spatial) :]
+    size = [min(side, longest) for side, longest in zip(spatial, most, strict=True)]
+    corner = [(side - part) // 2 for side, part in zip(spatial, size, strict=True)]
+    both = source.read(sample, corner, size)
+    condition, target = (np.real(side).astype(np.float64).mean(tuple(range(side.ndim - 2))) for side in both)
+    return condition, target
+
+
+def _likeness(condition: Floats, target: Floats, ways: Sequence[str]) -> dict[str, float]:
+    """Absolute correlation of an input with its target in each way that it may lie; 0 where there is nothing to see."""
+    if not (np.isfinite(condition).all() and np.isfinite(target).all()):
+        return {"": 0.0}  # whoever takes statistics says so
+    seen, sought = (_structure(image) for image in (condition, target))
+    return {way: abs(float((seen * _WAYS[way](sought)).sum())) for way in ways}
+
+
+def _structure(image: Floats) -> Floats:
+    """Blocks of an image, without its slope, brought to unit length; a slope of the light would fit in one way only."""
+    side = max(1, -(-max(image.shape) // _BLOCKS))
+    rows, columns = (length // side for length in image.shape)
+    blocks = image[: rows * side, : columns * side].reshape(rows, side, columns, side).mean((1, 3))
+    grid = np.indices(blocks.shape).reshape(2, -1)
+    plane = np.stack([np.ones(blocks.size), *grid], axis=1)
+    rest = blocks.ravel() - plane @ np.linalg.lstsq(plane, blocks.ravel(), rcond=None)[0]
+    length = float(np.linalg.norm(rest))
+    flat = length <= 1e-9 * max(1.0, float(np.abs(blocks).max())) * blocks.size**0.5
+    return np.zeros_like(blocks) if flat else (rest / length).reshape(blocks.shape)
