@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.pack import pack
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs
+from sfumato.data.pixel_hash import PairHashes, pixel_hash, region
 from sfumato.data.source_files import SourceFile
 from sfumato.errors import SfumatoError
 
@@ -56,6 +58,10 @@ class Memory:
 
     def files(self) -> Iterator[SourceFile]:
         return iter(())
+
+    def hashes(self, sample: int) -> PairHashes:
+        images = (self.conditions[sample], self.targets[sample])
+        return PairHashes(*(pixel_hash(partial(region, image), len(image), image.shape[1:]) for image in images))
 
 
 def sizes(ndim: int, longest: int) -> st.SearchStrategy[list[tuple[int, ...]]]:
@@ -156,6 +162,7 @@ import sys
 from sfumato.data.frames import FilePairs
 from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
+from sfumato.data.pixel_hash import PairHashes, pixel_hash, region
 
 low, high, out = sys.argv[1:]
 pack({"train": FilePairs(find_pairs(low, high))}, out, shard_bytes=2**16)

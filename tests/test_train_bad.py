@@ -105,8 +105,9 @@ def test_bad_images(case: str, tmp_path: Path) -> None:
 def test_negative_counts_are_images_like_others(tmp_path: Path) -> None:
     """An offset that was subtracted leaves them, and so do Hounsfield units."""
     folders = make_pairs(tmp_path)
-    counts = np.random.default_rng(0).integers(-1000, 500, (24, 32), dtype=np.int16)
-    all_of("low", counts)(tmp_path)
+    for number in range(6):
+        counts = np.random.default_rng(number).integers(-1000, 500, (24, 32), dtype=np.int16)
+        replaced(f"low/image{number}.tif", counts)(tmp_path)
     run = train(recipe(folders, train_steps=1), tmp_path / "run", quiet=True)
     assert run.model_file.is_file()
 

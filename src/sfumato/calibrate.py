@@ -12,7 +12,7 @@ from sfumato.calibration import CalibrationReport, measure
 from sfumato.calibration.conformal import Scores, num_units_needed, pooled_quantile, rcps, risk_control
 from sfumato.calibration.correction import FLOOR, Correction, Method, Sampled
 from sfumato.calibration.recalibration import fit_spread
-from sfumato.data.grouping import unit_names
+from sfumato.data.grouping import find_units
 from sfumato.errors import CalibrationError
 from sfumato.held_out import HeldOutImage
 
@@ -34,14 +34,15 @@ def calibrate(
     """Find how wide intervals must be.
 
     Args:
-        images: From :func:`~sfumato.held_out.restore_held_out`; the model has not seen them.
+        images: From :func:`~sfumato.held_out.restore_held_out`. If the model has seen any of them, what is found
+            promises nothing, and says so.
         sampled: How they were restored.
         method: ``risk_control``: further images miss, on average, at most 1 - level of their pixels. ``rcps``: the same
             with confidence 1 - delta over calibration sets. ``recalibrated``: a linear correction of the standard
             deviation, without any promise, for a handful of images.
         level: Fraction of pixels to be covered.
         delta: Of ``rcps``.
-        unit: Pattern that groups images which are not independent, as in :func:`~sfumato.data.grouping.unit_names`.
+        unit: Pattern that groups images which are not independent, as in :func:`~sfumato.data.grouping.find_units`.
 
     Raises:
         CalibrationError: If there are fewer units than the guarantee needs.
@@ -52,7 +53,7 @@ def calibrate(
         raise CalibrationError(
             f"{len(grouped)} independent units are held out; a guarantee at level {level:g} by {method} needs at least "
             f"{needed}; hold out more, or take the method `recalibrated`, which corrects the standard deviation "
-            f"without a guarantee{_about_frames(images, grouped, unit)}"
+            f"without a guarantee{_about_units(images, grouped, unit)}"
         )
     return _correct(grouped, sampled, method, level, delta)
 
@@ -137,6 +138,7 @@ def _correct(units: _Units, sampled: Sampled, method: Method, level: float, delt
         raw_coverage=float(np.mean([np.mean([image.covered for image in unit]) for unit in units.values()])),
         sampled=sampled,
         delta=delta if method == "rcps" else None,
+        num_seen=sum(image.seen != "" for image in images),
     )
     if method == "recalibrated":
         scale, offset = fit_spread([image.std for image in images], [image.error for image in images])
@@ -154,16 +156,21 @@ def _scores(units: _Units, found: Correction) -> Scores:
     )
 
 
-def _about_frames(images: Sequence[HeldOutImage], grouped: _Units, unit: str | None) -> str:
+def _about_units(images: Sequence[HeldOutImage], grouped: _Units, unit: str | None) -> str:
     if unit is not None or len(grouped) == len(images):
         return ""
-    return "; the frames of a file count as one unit: if they are fields of their own, give the unit '.*'"
+    return (
+        "; frames of a file, and files whose names differ in a last number, count as one unit: if they are fields of "
+        "their own, give the unit '.*'"
+    )
 
 
 def _grouped(images: Sequence[HeldOutImage], unit: str | None) -> _Units:
     if not images:
         raise CalibrationError("no held-out image was given; expected some with known truth; hold out a few pairs")
     grouped: _Units = {}
-    for image, name in zip(images, unit_names([image.name for image in images], unit), strict=True):
+    known = [image.unit for image in images]
+    names = known if unit is None and all(known) else find_units([image.name for image in images], unit).names
+    for image, name in zip(images, names, strict=True):
         grouped.setdefault(name, []).append(image)
     return grouped

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from sfumato import metrics
 from sfumato.data.frames import PairSource, evenly_spread
-from sfumato.data.grouping import unit_names
+from sfumato.data.grouping import Units, find_units
+from sfumato.data.seen import look_up, named, refuse_seen
 from sfumato.errors import ImageError, RecipeError
 from sfumato.methods import Method
 from sfumato.resolution import decorrelation
@@ -79,6 +80,7 @@ class Evaluation:
         affine: Whether each estimate was brought to the truth's scale first.
         examples: A few images to look at.
         notes: What a reader must know.
+        units: Which images are not independent, as their names tell; found from the names of the images if None.
     """
 
     methods: list[Method]
@@ -88,6 +90,7 @@ class Evaluation:
     affine: bool
     examples: list[Example] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    units: Units | None = None
 
 
 class Row(NamedTuple):
@@ -110,6 +113,7 @@ def evaluate(
     pixel_um: float | None = None,
     most: int | None = None,
     num_examples: int = 3,
+    allow_seen: bool = False,
     progress: Callable[[int, int], None] | None = None,
     scored: Callable[[int, Evaluation], None] | None = None,
 ) -> Evaluation:
@@ -124,12 +128,14 @@ def evaluate(
         pixel_um: Side of a target pixel; given, resolution by decorrelation analysis is measured too.
         most: Only so many images, spread evenly over the set.
         num_examples: How many images to keep for pictures.
+        allow_seen: Take images that a method was trained on; a note then says so.
         progress: Called with the number of estimates made and their total.
         scored: Called after each image with its place in the set and the scores of it alone, so that they can be kept.
 
     Raises:
         RecipeError: If names repeat or there is nothing to do.
         ImageError: If a method cannot take the images, or gives what is not comparable.
+        CalibrationError: If a method was trained on some of the images.
     """
     names = [method.name for method in methods]
     if not names or len(set(names)) < len(names):
@@ -144,7 +150,9 @@ def evaluate(
             "and offset of every estimate to the truth first (affine=True, --affine)"
         )
     chosen = evenly_spread(len(source), most)
+    images = [source.name(index) for index in chosen]
     number = len(chosen)
+    seen = list(_seen(methods, source, chosen, images, allow_seen))
     side = min(min(source.spatial(index)) for index in chosen)
     used = [metric for metric in METRICS if side >= metric.least_side]
     notes = [
@@ -152,6 +160,7 @@ def evaluate(
         for metric in METRICS
         if metric not in used
     ]
+    notes += seen
     if remove_mean:
         notes.append("Each estimate was given its truth's mean before measuring.")
     if pixel_um is not None:
@@ -174,9 +183,9 @@ def evaluate(
             scored(place, Evaluation(list(methods), [source.name(index)], used, alone, affine))
         if index in shown:
             middles = [_middle(estimate) for estimate in estimates]
-            examples.append(Example(source.name(index), _middle(condition), _middle(against[0].numpy()), middles))
-    images = [source.name(index) for index in chosen]
-    return Evaluation(list(methods), images, used, values, affine, examples, notes)
+            examples.append(Example(images[place], _middle(condition), _middle(against[0].numpy()), middles))
+    units = find_units(images, among=[source.name(index) for index in range(len(source))])
+    return Evaluation(list(methods), images, used, values, affine, examples, notes, units)
 
 
 def pool(found: Evaluation, pattern: str | None) -> Evaluation:
@@ -184,16 +193,32 @@ def pool(found: Evaluation, pattern: str | None) -> Evaluation:
 
     Args:
         found: Scores per image.
-        pattern: As for :func:`~sfumato.data.grouping.unit_names`.
+        pattern: As for :func:`~sfumato.data.grouping.find_units`.
     """
-    keys = unit_names(found.images, pattern)
+    found_units = found.units if pattern is None and found.units is not None else find_units(found.images, pattern)
+    keys, why = found_units
     units = list(dict.fromkeys(keys))
     if pattern is None and len(units) == len(keys):
-        return found
+        return dataclasses.replace(found, units=found_units)
     values = np.stack([found.values[..., [key == unit for key in keys]].mean(-1) for unit in units], axis=-1)
-    by = "frames of one file count as one" if pattern is None else f"by the pattern {pattern!r}"
-    note = f"Scores of {len(keys)} images were averaged to {len(units)} independent units: {by}."
-    return dataclasses.replace(found, images=units, values=values, notes=[*found.notes, note])
+    note = f"Scores of {len(keys)} images were averaged to {len(units)} independent units: {why}."
+    return dataclasses.replace(found, images=units, values=values, notes=[*found.notes, note], units=found_units)
+
+
+def _seen(
+    methods: Sequence[Method], source: PairSource, chosen: Sequence[int], images: Sequence[str], allowed: bool
+) -> Iterator[str]:
+    """What a reader must know of methods that were trained or validated on the images; refused if not allowed."""
+    for method in methods:
+        splits = look_up(method.seen, source, chosen)
+        refuse_seen(splits, images, () if allowed else ("train",), whose=f"model {method.name}")
+        for split, word, so in (
+            ("train", "trained", "its scores promise nothing for other images"),
+            ("validation", "validated", "they chose its weights, so its scores may be a little too good"),
+        ):
+            inside = [name for name, of in zip(images, splits, strict=True) if of == split]
+            if inside:
+                yield f"{method.name} was {word} on {len(inside)} of the {len(images)} images ({named(inside)}): {so}."
 
 
 def summarise(found: Evaluation, *, seed: int = 0) -> list[Row]:

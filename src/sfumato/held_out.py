@@ -11,6 +11,8 @@ from sfumato.baselines import Regression
 from sfumato.calibration.correction import Sampled
 from sfumato.calibration.ranks import central_interval
 from sfumato.data.frames import PairSource, evenly_spread
+from sfumato.data.grouping import find_units
+from sfumato.data.seen import look_up, refuse_seen
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.posterior import Posterior
@@ -31,6 +33,9 @@ class HeldOutImage:
         covered: Fraction of pixels between two order statistics of the draws.
         truth: The middle of the truth, if it was asked for.
         draws: The middle of every draw, (N, C, *spatial).
+        unit: The independent unit that it is of, as :func:`~sfumato.data.grouping.find_units` tells from the names of
+            all images of the source; its own name if empty.
+        seen: `train` or `validation` if the model was trained or validated on it.
     """
 
     name: str
@@ -39,6 +44,8 @@ class HeldOutImage:
     covered: float
     truth: NDArray[np.float32] | None = None
     draws: NDArray[np.float32] | None = None
+    unit: str = ""
+    seen: str = ""
 
 
 def restore_held_out(
@@ -50,6 +57,7 @@ def restore_held_out(
     seed: int = 0,
     most: int | None = None,
     keep_side: int = 0,
+    allow_seen: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[HeldOutImage]:
     """Draw samples of every image of a source and compare them with its truth.
@@ -62,9 +70,11 @@ def restore_held_out(
         seed: Of all noise; every image has noise of its own.
         most: Only so many images, spread evenly over the set.
         keep_side: Keep the draws in the middle of each image, of so many pixels a side.
+        allow_seen: Take images that the model was trained or validated on; a calibration on them promises nothing.
         progress: Called with the number of images restored and their total.
 
     Raises:
+        CalibrationError: If the model was trained or validated on some of the images.
         ImageError: If the images do not fit the model, or the model makes no samples.
     """
     if isinstance(model.model, Regression):
@@ -76,6 +86,10 @@ def restore_held_out(
             f"goes from {takes[0]} to {model.info.target_channels}; give pairs like its training's"
         )
     chosen = evenly_spread(len(source), most)
+    names = [source.name(index) for index in chosen]
+    units = find_units(names, among=[source.name(index) for index in range(len(source))]).names
+    splits = look_up(model.info.seen, source, chosen)
+    refuse_seen(splits, names, () if allow_seen else ("train", "validation"))
     i, j = central_interval(sampled.num_samples, level)
     ends = [end / (sampled.num_samples + 1) for end in (i, j)]
     found = []
@@ -93,12 +107,14 @@ def restore_held_out(
         inside = float(((wanted >= low) & (wanted <= high)).double().mean())
         found.append(
             HeldOutImage(
-                source.name(index),
+                names[place],
                 (wanted - posterior.mean).numpy(),
                 posterior.std.numpy(),
                 inside,
                 wanted[middle].numpy() if keep_side else None,
                 np.concatenate(kept) if keep_side else None,
+                unit=units[place],
+                seen=splits[place],
             )
         )
         if progress is not None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,9 @@ from sfumato.data.enlarged import EnlargedFrames
 from sfumato.data.frames import FilePairs, FrameReader, PairSource, evenly_spread
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
+from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.scaling import image_range
+from sfumato.data.seen import look_up, refuse_seen
 from sfumato.data.shares import as_shares
 from sfumato.diagram import draw_network
 from sfumato.errors import ImageError
@@ -70,8 +73,14 @@ def describe(model: LoadedModel) -> list[str]:
     ]
 
 
-def read_image(model: LoadedModel, source: Path, target: Path | None) -> tuple[Image, Image | None]:
-    """First frame of an image on the grid of the model's targets, (K, H, W), and of its truth, (C, H, W)."""
+def read_image(
+    model: LoadedModel, source: Path, target: Path | None, *, allow_seen: bool = False
+) -> tuple[Image, Image | None]:
+    """First frame of an image on the grid of the model's targets, (K, H, W), and of its truth, (C, H, W).
+
+    Raises:
+        CalibrationError: If the model was trained on it, and that is not allowed.
+    """
     data, ndim = model.info.recipe.data, model.info.recipe.model.ndim
     shares = takes_shares(model.info.recipe.problem)
     if ndim != 2:
@@ -79,6 +88,8 @@ def read_image(model: LoadedModel, source: Path, target: Path | None) -> tuple[I
     if target is None:
         image = open_image(source, axes=data.input_axes)
         frames = EnlargedFrames(FrameReader(as_shares(image) if shares else image, ndim), enlargement(model))
+        hashes = PairHashes(pixel_hash(partial(frames.read, 0), frames.channels, frames.spatial), None)
+        _refuse_trained(model, hashes, source.name, allow_seen)
         return frames.read(0, [0, 0], frames.spatial), None
     pairs = FilePairs(
         [Pair(source.name, source, target)],
@@ -87,6 +98,7 @@ def read_image(model: LoadedModel, source: Path, target: Path | None) -> tuple[I
         shares=shares,
         cache_bytes=0,
     )
+    _refuse_trained(model, pairs.hashes(0), source.name, allow_seen)
     return pairs.read(0, [0, 0], pairs.spatial(0))
 
 
@@ -172,22 +184,25 @@ def compare_steps(
     crop: int | None = None,
     level: float = 0.9,
     seed: int = 0,
+    allow_seen: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
     """Draw test images with several settings of the sampler and measure the draws; all get the same noise.
 
     Args:
         model: From :func:`sfumato.load`.
-        source: Pairs that the model was not trained on.
+        source: Pairs that the model was not trained on; it may have been validated on them.
         settings: What to compare.
         num_samples: Draws of each image with each setting; at least 2.
         most: Only so many images, spread evenly over the set.
         crop: Only the middle of each, of so many pixels along each axis.
         level: Nominal coverage.
         seed: The same seed gives the same draws.
+        allow_seen: Take pairs that the model was trained on, too.
         progress: Called with the number of sets of draws that were made and their total.
 
     Raises:
+        CalibrationError: If the model was trained on some of the pairs.
         ImageError: If the model is a regression, or the pairs do not fit it.
     """
     _check_samples(model, num_samples)
@@ -201,6 +216,9 @@ def compare_steps(
             f"the truths have {source.target_channels} channels and the model gives {model.info.target_channels}; "
             "give truths of its channels"
         )
+    chosen = evenly_spread(len(source), most)
+    splits = look_up(model.info.seen, source, chosen)
+    refuse_seen(splits, [source.name(index) for index in chosen], () if allow_seen else ("train",))
     pairs = crops(model, source, most=most, crop=crop)
 
     def draw(setting: Setting, image: int) -> Tensor:
@@ -240,6 +258,11 @@ def crops(model: LoadedModel, source: PairSource, *, most: int, crop: int | None
         condition, _ = normalised(seen[middle], model, on_target_grid=True, low_high=low_high)
         pairs.append((condition, torch.from_numpy(as_restored(truth, model)[middle]).float()))
     return pairs
+
+
+def _refuse_trained(model: LoadedModel, hashes: PairHashes, name: str, allowed: bool) -> None:
+    split = "" if model.info.seen is None else model.info.seen.split(hashes)
+    refuse_seen([split], [name], () if allowed else ("train",))
 
 
 def _check_samples(model: LoadedModel, num_samples: int) -> None:

@@ -42,7 +42,7 @@ GENERATOR = f"<meta name=generator content='{SOFTWARE}'>"
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_CHUNKS = 64
-_MOST_TEXT = 2**20
+_MOST_TEXT, _MOST_JSON = 2**20, 2**26
 _DESCRIPTIONS = ("rdf.yaml", "bioimageio.yaml")
 _JOB = ("model_sha256", "source", "outputs", "plan")
 _JOURNAL_FILES = ("parts", "notes.txt")
@@ -67,7 +67,7 @@ def text_like(name: str, is_ours: Callable[[str], bool]) -> Kind:
 
 def json_with(name: str, keys: Collection[str]) -> Kind:
     """A JSON file that is known by its keys."""
-    return Kind(name, lambda path: _values(_text(path)).keys() >= set(keys))
+    return Kind(name, lambda path: _values(_text(path, _MOST_JSON)).keys() >= set(keys))
 
 
 def image_with(name: str, is_ours: Callable[[Mapping[str, Any]], bool]) -> Kind:
@@ -164,12 +164,12 @@ def _is_journal(folder: Path) -> bool:
     return all(path.name in _JOURNAL_FILES or path.name.endswith(_JOURNAL_SUFFIXES) for path in folder.iterdir())
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, most: int = _MOST_TEXT) -> str:
     """The beginning of a text file; nothing of what is no text."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:
-        return file.read(_MOST_TEXT).decode(errors="replace")
+        return file.read(most).decode(errors="replace")
 
 
 def _values(text: str) -> dict[str, Any]:

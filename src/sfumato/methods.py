@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sfumato.baselines import Regression
 from sfumato.baselines.classical import richardson_lucy, wiener
 from sfumato.baselines.phase import SOLVERS
+from sfumato.data.seen import SeenImages
 from sfumato.errors import ImageError, RecipeError
 from sfumato.model_file import LoadedModel, load
 from sfumato.physics.optics import cutoff_frequency
@@ -35,12 +36,14 @@ class Method:
         run: Takes what was measured, (K, H, W) on the target's grid, and the image's number, and gives (C, H, W).
         about: How it was run, in a few words.
         relative: Whether what it gives is known up to its scale only, so that it cannot be compared with a truth as is.
+        seen: Images that it was trained on, if it was and says so.
     """
 
     name: str
     run: Callable[[Image, int], NDArray[np.float32]]
     about: str = ""
     relative: bool = False
+    seen: SeenImages | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def model_method(
     if isinstance(model.model, Regression):
         about = "regression, one pass"
     relative = model.info.recipe.data.normalize == "image"
-    return Method(name, run, f"{about}, model {model.sha256[:12]}", relative)
+    return Method(name, run, f"{about}, model {model.sha256[:12]}", relative, model.info.seen)
 
 
 def classical_method(name: str, microscope: Microscope | None = None) -> Method:

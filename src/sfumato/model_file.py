@@ -19,6 +19,7 @@ from sfumato.assembly import build_model, least_weights
 from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.enlarged import is_factor
 from sfumato.data.normalize import Normalization
+from sfumato.data.seen import SeenImages
 from sfumato.device import usable_device
 from sfumato.errors import ModelFileError, RecipeError, RunError
 from sfumato.hub import check_hash, local_file
@@ -66,6 +67,7 @@ class ModelInfo:
         factor: How many target pixels stand on one pixel of what was measured, per spatial axis; None in files that do
             not say, which earlier versions wrote.
         calibration: How wide intervals must be, from `sfumato calibrate`; None before that.
+        seen: By what the images of its training and validation are known again; None in files that do not say.
     """
 
     recipe: "Recipe"
@@ -77,6 +79,7 @@ class ModelInfo:
     provenance: dict[str, JSON]
     factor: tuple[int, ...] | None = None
     calibration: Correction | None = None
+    seen: SeenImages | None = None
 
     @property
     def enlarges(self) -> bool:
@@ -149,7 +152,8 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
         sha256: What the file's hash must be, if it is known.
 
     Raises:
-        ModelFileError: If the file is not a model, is damaged, was written by a newer version or has another hash.
+        ModelFileError: If the file is not a model, is damaged, was written by a newer version or has another hash, or
+            its weights are not finite.
     """
     at = usable_device(device)
     place, demanded = local_file(path)
@@ -157,6 +161,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
         info, model = _check(file)
         tensors, found = file.read()
     check_hash(path, found, sha256, demanded)
+    _check_finite(path, tensors)
     tensors = {name: tensors.pop(name).to(torch.float32) for name in list(tensors)}
     model.load_state_dict(tensors, assign=True)
     return LoadedModel(model.to(at).eval(), info, found)
@@ -287,6 +292,17 @@ def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:
     return info, model
 
 
+def _check_finite(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse weights of which every restored pixel would be NaN."""
+    for name, tensor in tensors.items():
+        # The least and largest are NaN if any is, and need no memory.
+        if tensor.is_floating_point() and tensor.numel() and not bool(torch.stack(tensor.aminmax()).isfinite().all()):
+            raise ModelFileError(
+                f"{path} has weights that are NaN or infinite, first in {name!r}; expected finite numbers; ask for the "
+                "model again where it came from, or train it again"
+            )
+
+
 def _outline(info: ModelInfo) -> CVDM:
     """The model without memory for its weights."""
     with torch.device("meta"):
@@ -302,9 +318,11 @@ def _to_metadata(info: ModelInfo) -> dict[str, JSON]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
     sides = {name: values[name].to_json() for name in ("condition", "target")}
     factor: JSON = None if info.factor is None else list(info.factor)
-    calibration: JSON = None if info.calibration is None else dataclasses.asdict(info.calibration)
+    calibration: JSON = None if info.calibration is None else info.calibration.to_json()
     recipe = info.recipe.model_dump(mode="json")
-    return {**values, **sides, "factor": factor, "calibration": calibration, "recipe": recipe}
+    del values["seen"]
+    seen = {} if info.seen is None else {"seen": info.seen.to_json()}  # files without it are as they were
+    return {**values, **sides, "factor": factor, "calibration": calibration, "recipe": recipe, **seen}
 
 
 def _from_metadata(file: TensorFile) -> ModelInfo:
@@ -345,7 +363,8 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
         calibration = TypeAdapter(Correction | None).validate_python(
             values["calibration"], strict=False, extra="forbid"
         )
-        return ModelInfo(**{**values, **sides, "recipe": recipe, "calibration": calibration})
+        seen = None if values["seen"] is None else SeenImages.from_json(values["seen"])
+        return ModelInfo(**{**values, **sides, "recipe": recipe, "calibration": calibration, "seen": seen})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))

@@ -20,6 +20,7 @@ from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pairs
 from sfumato.data.scaling import ScaledPairs
+from sfumato.data.seen import SeenImages, look_at
 from sfumato.durable import replace_text
 from sfumato.errors import PairingError, RecipeError
 from sfumato.problems.registry import completion, open_problem
@@ -39,13 +40,25 @@ _MOST_SATURATED = 0.5
 
 @dataclass(frozen=True)
 class Prepared:
-    """Samples and their statistics."""
+    """Samples and their statistics.
+
+    Attributes:
+        train: What is learned from.
+        validation: What chooses the weights.
+        condition: Normalisation of conditions.
+        target: Normalisation of targets.
+        audit: What a later audit needs.
+        seen: By what the images are known again; None in a run of an earlier version.
+        notes: What the user should know.
+    """
 
     train: PairSource
     validation: PairSource | None
     condition: Normalization
     target: Normalization
     audit: dict[str, Any]
+    seen: SeenImages | None = None
+    notes: tuple[str, ...] = ()
     doubts: list[str] = field(default_factory=list)
     """Sentences for whoever is about to train."""
 
@@ -57,6 +70,8 @@ class Prepared:
     def write(self, folder: RunFolder) -> None:
         """Keep the statistics with the run, so that a resumed run has the same to the bit."""
         values = {"condition": self.condition.to_json(), "target": self.target.to_json(), "audit": self.audit}
+        if self.seen is not None:
+            values["seen"] = self.seen.to_json()
         replace_text(folder.statistics_file, json.dumps(values), untouched="No statistics were written")
 
 
@@ -78,19 +93,30 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
         )
     check_patch_fits(train, recipe.data.patch)
     if run is not None and run.statistics_file.exists():
-        held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
-        condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
-        return Prepared(train, validation, condition, target, held["audit"])
+        return _resumed(run, train, validation)
     doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
     condition, target = (_statistics(recipe, train, side) for side in (0, 1))
     condition = _with_guesses(recipe, condition, target)
+    seen, notes = look_at(train, validation, seed=recipe.train.seed)  # of frames that are in memory by now, some
     audit = {
         **fingerprint(list(_patches(train, recipe))),
         "domain": _domain(train, recipe),
         "problem": recipe.problem,
         "forward": dict(recipe.forward),
     }
-    return Prepared(train, validation, condition, target, audit, doubts)
+    return Prepared(train, validation, condition, target, audit, seen, tuple(notes), doubts)
+
+
+def _resumed(run: RunFolder, train: PairSource, validation: PairSource | None) -> Prepared:
+    """Samples with the statistics that the run has kept."""
+    held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
+    condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
+    seen = SeenImages.from_json(held["seen"]) if "seen" in held else None
+    missing = (
+        "this run was started by an earlier version, which did not note its images: its model cannot tell later "
+        "whether it is calibrated on images that it was trained on",
+    )
+    return Prepared(train, validation, condition, target, held["audit"], seen, () if seen is not None else missing)
 
 
 def open_sources(

@@ -90,6 +90,8 @@ def train(
         if ranks.is_first:
             for sentence in data.doubts:
                 print(f"warning: {sentence}", file=sys.stderr, flush=True)
+        for note in data.notes if ranks.is_first and not quiet else ():
+            print(f"note: {note}", file=sys.stderr, flush=True)
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = _with_scale(recipe, _scale(recipe, data, start_from))
         if minutes is not None and not is_resumed:
@@ -320,6 +322,7 @@ class Trainer:
             audit=self.data.audit,
             provenance={"step": self.step, "validation": value},
             factor=self.data.train.factor,
+            seen=self.data.seen,
         )
         save_model(self.folder.model_file, self.average.state_dict(), info)
 

@@ -7,8 +7,8 @@ beforehand, so that only :math:`\lambda` is chosen by the held-out images; recal
 """
 
 import math
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias, get_args
 
 from torch import Tensor
 
@@ -58,6 +58,7 @@ class Correction:
         num_images: Images in them.
         raw_coverage: Fraction inside the samples' own interval of that level, before.
         sampled: How the samples were drawn.
+        num_seen: Images among them that the model was trained or validated on; if there are any, nothing is promised.
     """
 
     method: Method
@@ -70,6 +71,7 @@ class Correction:
     scale: float = 1.0
     offset: float = FLOOR
     delta: float | None = None
+    num_seen: int = 0
 
     def __post_init__(self) -> None:
         numbers = {"factor": self.factor, "scale": self.scale, "offset": self.offset}
@@ -82,17 +84,41 @@ class Correction:
             raise ValueError(f"method of the calibration is {self.method!r}; expected {', '.join(get_args(Method))}")
         if (self.method == "rcps") != (self.delta is not None):
             raise ValueError(f"delta of the calibration is {self.delta}; RCPS needs one, and only RCPS")
+        if self.delta is not None and not 0 < self.delta < 1:
+            raise ValueError(f"delta of the calibration is {self.delta}; expected a number between 0 and 1")
+        if not 1 <= self.num_units <= self.num_images or not 0 <= self.num_seen <= self.num_images:
+            raise ValueError(
+                f"the calibration is of {self.num_units} units and {self.num_images} images, {self.num_seen} of them "
+                "seen; expected at least 1 unit, and no more units or seen images than images"
+            )
+        if not 0 <= self.raw_coverage <= 1:
+            raise ValueError(f"raw_coverage of the calibration is {self.raw_coverage}; expected a number from 0 to 1")
+        drawn = self.sampled
+        if drawn.num_samples < 1 or drawn.num_steps < 1 or not 0 <= drawn.eta <= 1 or not 0 < drawn.last_noise < 1:
+            raise ValueError(f"the calibration is of draws by {drawn}; expected some draws, steps and noise below 1")
 
     @property
     def label(self) -> str:
         """What the intervals promise, in one sentence for whoever opens the image."""
         inside, count = f"{100 * self.level:g}% of pixels inside", self.num_units
+        if self.num_seen:
+            return (
+                f"{inside} on the {count} units it was made from; no guarantee: the model was trained or validated on "
+                f"{self.num_seen} of their {self.num_images} images"
+            )
         if self.method == "recalibrated":
             needed = num_units_needed(self.level)
             reason = f": too few units, {needed} are needed" if count < needed else ""
             return f"{inside} by recalibration on {count} held-out units; no guarantee{reason}"
         sure = "" if self.delta is None else f" with confidence {1 - self.delta:g}"
         return f"{inside} on average, guaranteed{sure} for images like the {count} held out"
+
+    def to_json(self) -> dict[str, Any]:
+        """Names and values; without what only a calibration on seen images has to say."""
+        values = asdict(self)
+        if not self.num_seen:
+            del values["num_seen"]
+        return values
 
     def spread(self, std: Tensor) -> Tensor:
         """The corrected standard deviation where it was recalibrated, and the samples' own where it was not."""

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.cli.arguments import Device, Unit
+from sfumato.cli.arguments import AllowSeen, Device, Unit
+from sfumato.cli.seen import say_what_is_unknown
 from sfumato.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -45,21 +46,26 @@ def calibrate(
     split: Annotated[
         str,
         typer.Option(
-            help="Which pairs, where they are marked. Those for validation have chosen the weights; for a strict "
-            "guarantee mark some pairs test and give --split test."
+            help="Which pairs, where they are marked; not those for validation, which have chosen the weights."
         ),
-    ] = "validation",
+    ] = "test",
     unit: Unit = None,
     most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
+    allow_seen: AllowSeen = False,
     out: Annotated[Path | None, typer.Option(help="Another model file to write; the given one by default.")] = None,
     page: Annotated[Path | None, typer.Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
     report: Annotated[Path | None, typer.Option(help="PNG to draw: all measures of the draws, before.")] = None,
     device: Device = "cpu",
 ) -> None:
-    """Make intervals with a guaranteed coverage, from images with known truth; `restore` then writes them."""
+    """Make intervals with a guaranteed coverage, from images with known truth; `restore` then writes them.
+
+    Images that the model was trained or validated on are refused, since nothing could be promised from them.
+    """
     with plain_errors():
         from sfumato.calibrate import calibrate as correct
         from sfumato.calibrate import cross_validate
+        from sfumato.data.frames import evenly_spread
+        from sfumato.data.grouping import find_units
         from sfumato.held_out import restore_held_out
         from sfumato.hub import is_address
         from sfumato.marks import PICTURE, Kind
@@ -87,10 +93,14 @@ def calibrate(
             written.append(Written(out, same))
         check_outputs(written, [model, *data_places(asked.data)])
         source = open_held_out(asked, split, shares=shares)
+        say_what_is_unknown([(model, loaded.info)])
+        names = [source.name(index) for index in range(len(source))]
+        used = [names[index] for index in evenly_spread(len(source), most)]
+        typer.echo(f"held out: {find_units(used, unit, among=names).line}", err=True)
         with Bar("restoring", 0) as bar:
             images = restore_held_out(
                 loaded, source, sampled=sampled, level=level, seed=seed, most=most,
-                keep_side=_REPORT_SIDE if report else 0,
+                keep_side=_REPORT_SIDE if report else 0, allow_seen=allow_seen,
                 progress=lambda done, total: bar.show(done, "held-out images", total=total),
             )  # fmt: skip
         settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
@@ -144,7 +154,7 @@ def _lines(checked: "Checked", level: float) -> list[str]:
     import numpy as np
 
     number = len(checked.units)
-    lines = [f"held out: {number} independent units; coverage at {level:g}:"]
+    lines = [f"coverage of {number} independent units at {level:g}:"]
     lines.append(f"  the samples' own interval: {checked.raw.mean():.3f}")
     if np.isfinite(checked.corrected).all():
         worst = checked.units[int(checked.corrected.argmin())]

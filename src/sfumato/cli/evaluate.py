@@ -7,7 +7,8 @@ import typer
 
 from sfumato.bounds import seed_of
 from sfumato.cli.app import plain_errors
-from sfumato.cli.arguments import Device, FromRecipe, Unit
+from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, Unit
+from sfumato.cli.seen import say_what_is_unknown
 from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.errors import RecipeError
 
@@ -58,12 +59,13 @@ def evaluate(
     ] = "1,-1",
     damping: Annotated[float, typer.Option(help="Of slow structures, for solvers of the transport equation.")] = 1e-9,
     unit: Unit = None,
+    allow_seen: AllowSeen = False,
     device: Device = "cpu",
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
 
     With --from-recipe they are the test split of the first model's own recipe, or those for validation where none is
-    marked.
+    marked. Images that a model was trained on are refused, and those that it was validated on are named.
     """
     with plain_errors():
         from sfumato import evaluate as evaluation
@@ -102,6 +104,7 @@ def evaluate(
         if is_own:
             typer.echo(OWN_TEST, err=True)
         shares = any(takes_shares(model.info.recipe.problem) for _, model in opened)
+        say_what_is_unknown((name, model.info) for name, model in opened)
         with Bar("evaluating", 0) as bar:
             found = evaluation.evaluate(
                 methods,
@@ -110,10 +113,13 @@ def evaluate(
                 remove_mean=remove_mean,
                 pixel_um=pixel_um if resolution else None,
                 most=most,
+                allow_seen=allow_seen,
                 progress=lambda done, total: bar.show(done, "estimates", total=total),
                 scored=lambda place, scores: write_csv(scores, out / "scores.csv", more=place > 0),
             )
         units = evaluation.pool(found, unit)
+        if units.units is not None:
+            typer.echo(f"tested: {units.units.line}", err=True)
         rows = evaluation.summarise(units, seed=seed)
         page = write_report(units, rows, out)
         write_csv(found, out / "scores.csv")  # of every image, whatever the unit

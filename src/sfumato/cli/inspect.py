@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.cli.arguments import Device, FromRecipe, ModelFile
+from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, ModelFile
+from sfumato.cli.seen import say_what_is_unknown
 from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.errors import RecipeError
 
@@ -65,6 +66,7 @@ def inspect(
     crps_tolerance: Annotated[float, typer.Option(help="How much worse than the best CRPS is good enough.")] = 0.02,
     coverage_tolerance: Annotated[float, typer.Option(help="How far from the best coverage is good enough.")] = 0.02,
     seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
+    allow_seen: AllowSeen = False,
     device: Device = "cpu",
 ) -> None:
     """Look into a model: its networks, schedule and samples for an image, or how many steps it needs.
@@ -73,6 +75,7 @@ def inspect(
     time and the CRPS (continuous ranked probability score: one number for error and spread, lower is better). Few steps
     make a sampler over-confident, so the cheapest setting that is as calibrated as the best is recommended. With
     --from-recipe test pairs are the test split of the model's own recipe, or those for validation where none is marked.
+    Images that the model was trained on are refused, since it looks better on them than it is.
     """
     with plain_errors():
         from sfumato.hub import is_address
@@ -99,6 +102,8 @@ def inspect(
         loaded = load(model, device=device)
         for line in describe(loaded):
             typer.echo(line)
+        if compares or source is not None:
+            say_what_is_unknown([(model, loaded.info)])
         if compares:
             usual = loaded.info.recipe.sample
             settings = [
@@ -121,6 +126,7 @@ def inspect(
                 crop=crop,
                 level=level,
                 seed=seed,
+                allow_seen=allow_seen,
             )
             if adopt:
                 now = set_sampling(model, drawn_by(best, usual), sha256=loaded.sha256)
@@ -129,9 +135,10 @@ def inspect(
                     typer.echo("its calibration was of other draws and is taken out: calibrate it again", err=True)
             return
         check_outputs(figure_files(out, with_image=source is not None), [model, source, target])
+        pair = None if source is None else read_image(loaded, source, target, allow_seen=allow_seen)
         paths = draw_diagrams(loaded, out)
-        if source is not None:
-            measured, truth = read_image(loaded, source, target)
+        if pair is not None:
+            measured, truth = pair
             number = counts[0] if counts else None
             paths += draw_posterior(
                 loaded, measured, out, target=truth, num_samples=samples, num_steps=number, seed=seed
@@ -152,6 +159,7 @@ def _compare(
     crop: int | None,
     level: float,
     seed: int,
+    allow_seen: bool,
 ) -> "Setting":
     """Measure, print and draw; the recommended setting."""
     from sfumato.inspection import compare_steps
@@ -184,6 +192,7 @@ def _compare(
             crop=crop,
             level=level,
             seed=seed,
+            allow_seen=allow_seen,
             progress=lambda done, total: bar.show(done, "sets of draws", total=total),
         )
     rows, chosen = summarise(found, seed=seed), recommend(found, seed=seed, **tolerances)

@@ -28,12 +28,18 @@ class FrameCache:
         """Whether a frame is small enough to be kept with others."""
         return size <= self._limit // 4
 
-    def get(self, key: Hashable, make: Callable[[], Array]) -> Array:
-        """The frame of that key, made if it is not there."""
+    def held(self, key: Hashable) -> Array | None:
+        """The frame of that key, if it is there."""
         with self._lock:
             if key in self._frames:
                 self._frames.move_to_end(key)
-                return self._frames[key]
+            return self._frames.get(key)
+
+    def get(self, key: Hashable, make: Callable[[], Array]) -> Array:
+        """The frame of that key, made if it is not there."""
+        held = self.held(key)
+        if held is not None:
+            return held
         frame = make()
         with self._lock:
             if key not in self._frames:

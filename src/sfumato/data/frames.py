@@ -5,6 +5,7 @@ kept up to a budget, so that small sets are read from disk once; frames that are
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ from sfumato.data.enlarged import enlarged_region
 from sfumato.data.image import Image
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair
+from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.shares import as_shares
 from sfumato.data.source_files import SourceFile
 from sfumato.data.view import View
@@ -77,6 +79,10 @@ class PairSource(Protocol):
 
     def files(self) -> Iterator[SourceFile]:
         """The files that samples are read from, in their order; one of several roles comes several times."""
+        ...
+
+    def hashes(self, sample: int) -> PairHashes:
+        """Of what its images are known by elsewhere: before they are rescaled, and without noise that is drawn."""
         ...
 
 
@@ -184,16 +190,29 @@ class FilePairs:
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Condition (K, *size) on the target's grid, and target (C, *size)."""
         index, frame = self._locate(sample)
-        condition, target = self._readers[index]
-        sought = self._region(target, (index, 1, frame), frame, corner, size)
-        seen = enlarged_region(
-            lambda first, part: self._region(condition, (index, 0, frame), frame, first, part),
-            condition.spatial,
-            self.factor,
-            corner,
-            size,
-        )
-        return seen, sought
+        condition, target = (self._side(index, frame, side, corner, size) for side in (0, 1))
+        return condition, target
+
+    def hashes(self, sample: int) -> PairHashes:
+        """Of both images on the target's grid, of which only the pixels that are hashed are read."""
+        index, frame = self._locate(sample)
+        channels, spatial = (self.condition_channels, self.target_channels), self._readers[index][1].spatial
+
+        def read(side: int, corner: Sequence[int], size: Sequence[int]) -> Array:
+            return self._side(index, frame, side, corner, size, keep=False)
+
+        return PairHashes(*(pixel_hash(partial(read, side), channels[side], spatial) for side in (0, 1)))
+
+    def _side(
+        self, index: int, frame: int, side: int, corner: Sequence[int], size: Sequence[int], *, keep: bool = True
+    ) -> Array:
+        """A region of the condition (side 0) or the target (side 1), on the target's grid."""
+        reader = self._readers[index][side]
+
+        def read(first: Sequence[int], part: Sequence[int]) -> Array:
+            return self._region(reader, (index, side, frame), first, part, keep=keep)
+
+        return read(corner, size) if side else enlarged_region(read, reader.spatial, self.factor, corner, size)
 
     def files(self) -> Iterator[SourceFile]:
         """Input and target of each pair."""
@@ -202,12 +221,15 @@ class FilePairs:
                 yield SourceFile(f"{role} {pair.name}", side.path if isinstance(side, View) else side)
 
     def _region(
-        self, reader: FrameReader, key: tuple[int, int, int], frame: int, corner: Sequence[int], size: Sequence[int]
+        self, reader: FrameReader, key: tuple[int, int, int], corner: Sequence[int], size: Sequence[int], *, keep: bool
     ) -> Array:
+        """A region of a file: out of the frame in memory, which is read whole and kept if it may be."""
+        frame, whole = key[2], self._cache.held(key)
         whole_bytes = int(np.prod(reader.spatial)) * reader.channels * reader.image.dtype.itemsize
-        if not self._cache.fits(whole_bytes):
+        if whole is None and not (keep and self._cache.fits(whole_bytes)):
             return reader.read(frame, corner, size)
-        whole = self._cache.get(key, lambda: reader.read(frame, [0] * self.ndim, reader.spatial))
+        if whole is None:
+            whole = self._cache.get(key, lambda: reader.read(frame, [0] * self.ndim, reader.spatial))
         return whole[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))]
 
     def _locate(self, sample: int) -> tuple[int, int]:

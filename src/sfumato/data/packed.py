@@ -13,6 +13,7 @@ Opening it reads a few kilobytes whatever the number of samples; the tables are 
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from zarr.abc.store import Store
 from sfumato.data.enlarged import is_factor
 from sfumato.data.frames import evenly_spread
 from sfumato.data.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, reading
+from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.shards import ShardedArray
 from sfumato.data.source_files import SourceFile
 from sfumato.data.zarr_array import CheckedArray, open_checked, store_at
@@ -88,9 +90,7 @@ class PackedPairs:
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Condition (K, *size) and target (C, *size) of a region."""
-        condition, target = (
-            array.read([sample, 0, *corner], [1, array.shape[1], *size])[0] for array in (self._condition, self._target)
-        )
+        condition, target = (_region(array, sample, corner, size) for array in (self._condition, self._target))
         return condition, target
 
     def files(self) -> Iterator[SourceFile]:
@@ -104,6 +104,16 @@ class PackedPairs:
             shards = sorted(file for file in folder.glob("c/**/*") if file.name.isdecimal() and file.is_file())
             for place in evenly_spread(len(shards), _SHARDS_KNOWN):
                 yield SourceFile(f"shard {shards[place].relative_to(self.path).as_posix()}", shards[place])
+
+    def hashes(self, sample: int) -> PairHashes:
+        """Of both images; only the pixels that are hashed are read."""
+        spatial = self.spatial(sample)
+        return PairHashes(
+            *(
+                pixel_hash(partial(_region, array, sample), array.shape[1], spatial)
+                for array in (self._condition, self._target)
+            )
+        )
 
     def _check(self) -> None:
         number = len(self)
@@ -130,6 +140,11 @@ class _RemoteArray:
         """The region of that size from that corner on."""
         with reading(self._address, "packed"):
             return self._array.read(corner, size, memory_budget=DEFAULT_MEMORY_BUDGET)
+
+
+def _region(array: "ShardedArray | _RemoteArray", sample: int, corner: Sequence[int], size: Sequence[int]) -> Array:
+    pixels: Array = array.read([sample, 0, *corner], [1, array.shape[1], *size])[0]
+    return pixels
 
 
 _TABLES: dict[str, np.dtype[Any]] = {

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.cache import FrameCache
 from sfumato.data.frames import PairSource
+from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.source_files import SourceFile
 
 __all__ = ["RescaledPairs"]
@@ -46,6 +47,10 @@ class RescaledPairs(ABC):
     def smallest(self) -> int:
         """The source's."""
         return self.source.smallest()
+
+    def hashes(self, sample: int) -> PairHashes:
+        """The source's: the same image has another range in another set."""
+        return self.source.hashes(sample)
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Condition and target of a region, changed by what the whole images hold."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from sfumato.data.enlarged import enlarge_tensor
 from sfumato.data.frames import PairSource
+from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.source_files import SourceFile
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.request import Request, parameters
@@ -97,6 +98,11 @@ class DownsampledPairs:
     def files(self) -> Iterator[SourceFile]:
         """The photographs'."""
         return self.photographs.files()
+
+    def hashes(self, sample: int) -> PairHashes:
+        """Of the photograph, which is the target, and from which the condition follows."""
+        found = self.photographs.hash(sample)
+        return PairHashes(found, found)
 
 
 def open_natural(request: Request) -> dict[str, PairSource]:

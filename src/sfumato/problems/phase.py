@@ -19,6 +19,7 @@ photographs leaves errors of 1% of the intensity.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,7 @@ from sfumato.data.cache import FrameCache
 from sfumato.data.completed import Completion
 from sfumato.data.frames import PairSource
 from sfumato.data.order import uniform
+from sfumato.data.pixel_hash import PairHashes, pixel_hash, region
 from sfumato.data.source_files import SourceFile
 from sfumato.errors import ImageError, RecipeError
 from sfumato.noise import NoiseField
@@ -296,20 +298,35 @@ class PhasePairs:
         """The photographs'."""
         return self.photographs.files()
 
+    def hashes(self, sample: int) -> PairHashes:
+        """Of the photograph, since noise and geometry of its condition are drawn, and of the phase."""
+        phase = self._phases(sample)[1].numpy()
+        return PairHashes(
+            self.photographs.hash(sample % len(self.photographs)),
+            pixel_hash(partial(region, phase), 1, phase.shape[1:]),
+        )
+
     def _simulate(self, sample: int) -> NDArray[np.float32]:
         """Intensities without noise; solutions from those with noise, where wanted; the phase; (K + 1, H, W)."""
-        grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
-        phase = self.settings.phase_range_rad * grey
-        light = intensities(phase[0], self.geometry(sample))
-        middle: tuple[Any, ...] = (..., *(slice(self._border, length - self._border) for length in light.shape[1:]))
-        light, phase = light[middle], phase[middle]
-        if self.settings.transport_dampings:
-            # No mean, as solutions have none; else each part of a large image would get one of its own.
-            phase = phase - phase.mean()
+        whole, phase = self._phases(sample)
+        light = self._middle(intensities(whole[0], self.geometry(sample)))
         solutions = light[:0]
         if self.settings.transport_dampings:
             solutions = transported(self._noisy(light, sample, (0, 0)), self.settings)[len(light) :]
         return torch.cat([light, solutions, phase]).numpy()
+
+    def _phases(self, sample: int) -> tuple[Tensor, Tensor]:
+        """Of the whole photograph, and of what is shown of it: the target; each (1, H, W)."""
+        grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
+        whole = self.settings.phase_range_rad * grey
+        phase = self._middle(whole)
+        # No mean, as solutions have none; else each part of a large image would get one of its own.
+        return whole, phase - phase.mean() if self.settings.transport_dampings else phase
+
+    def _middle(self, whole: Tensor) -> Tensor:
+        """What no light from beyond the photograph reaches, if that is cut off."""
+        inside: tuple[Any, ...] = (..., *(slice(self._border, length - self._border) for length in whole.shape[1:]))
+        return whole[inside]
 
     def _noisy(self, light: Tensor, sample: int, corner: Sequence[int]) -> Tensor:
         """Intensities of the part of a sample that starts at a corner, as a camera gives them."""

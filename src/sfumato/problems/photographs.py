@@ -5,6 +5,7 @@ Equal squares spare a look at every file before training, which for a million of
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from sfumato.data.cache import FrameCache
 from sfumato.data.image import arrange
 from sfumato.data.io import open_image
 from sfumato.data.pairs import Pair, split_pairs
+from sfumato.data.pixel_hash import pixel_hash, region
 from sfumato.data.source_files import SourceFile
 from sfumato.errors import ImageError, PairingError, RecipeError
 from sfumato.problems.request import check_folder
@@ -121,6 +123,11 @@ class Photographs:
     def files(self) -> Iterator[SourceFile]:
         """Each, of which both input and target are made."""
         return (SourceFile(f"photograph {self.name(index)}", path) for index, path in enumerate(self.paths))
+
+    def hash(self, index: int) -> int | None:
+        """Of the square; None if it is blank."""
+        pixels = self.read(index)
+        return pixel_hash(partial(region, pixels), self.channels, pixels.shape[1:])
 
     def _load(self, path: str) -> NDArray[np.float32]:
         image = open_image(path)

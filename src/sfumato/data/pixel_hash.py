@@ -1,0 +1,70 @@
+"""A hash of decoded pixels, by which an image is known again in another file, format or store.
+
+Hashed are the size of the image, its channels and at most 4,096 of its pixels as float64: equal values give equal
+hashes, whether they are stored as TIFF or npy, as uint16 or float32. The pixels are those of one block, so that little
+of a large file is read: the block in the middle or, where that is blank, the first of some others that is not. An image
+that is blank in all of them has no hash, since any two such images would be taken for the same.
+"""
+
+import hashlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PairHashes", "pixel_hash", "region"]
+
+Array = NDArray[np.generic]
+
+_MOST_PIXELS = 4096
+_LEAST_CHANGES = 32
+"""So many neighbours in a block must differ: a few bright pixels on black are at the same place in many images."""
+
+
+class PairHashes(NamedTuple):
+    """Of the two images of a pair; None of one that is blank."""
+
+    condition: int | None
+    target: int | None
+
+
+def pixel_hash(read: Callable[[list[int], list[int]], Array], channels: int, spatial: Sequence[int]) -> int | None:
+    """The hash of an image, a number of 64 bits; None if the image is blank.
+
+    Args:
+        read: Gives a region (channels, *size) of the image by its corner and size.
+        channels: Number of channels.
+        spatial: Size of the image in pixels.
+
+    Example:
+        >>> image = np.arange(64).reshape(1, 8, 8)
+        >>> one, other = (lambda corner, size, of=of: of for of in (image.astype("u2"), image.astype("f4")))
+        >>> pixel_hash(one, 1, (8, 8)) == pixel_hash(other, 1, (8, 8))
+        True
+        >>> pixel_hash(lambda corner, size: np.zeros((1, 8, 8)), 1, (8, 8)) is None
+        True
+    """
+    side = max(1, round((_MOST_PIXELS / channels) ** (1 / len(spatial))))
+    size = [min(length, side) for length in spatial]
+    for corner in _places(spatial, size):
+        pixels = read(corner, size)
+        flat = np.ascontiguousarray(pixels).ravel()
+        if np.count_nonzero(flat[1:] != flat[:-1]) >= min(_LEAST_CHANGES, max(1, flat.size // 4)):
+            facts = np.array([channels, *spatial, *corner], "<i8").tobytes()
+            values = flat.astype("<c16" if flat.dtype.kind == "c" else "<f8") + 0.0  # the two zeros become one
+            return int.from_bytes(hashlib.blake2b(facts + values.tobytes(), digest_size=8).digest(), "little")
+    return None
+
+
+def region(image: Array, corner: Sequence[int], size: Sequence[int]) -> Array:
+    """A region (channels, *size) of an image in memory."""
+    return image[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))]
+
+
+def _places(spatial: Sequence[int], size: Sequence[int]) -> Iterator[list[int]]:
+    """Corners of blocks: in the middle, then around it, at a quarter and three quarters of each axis."""
+    free = [length - part for length, part in zip(spatial, size, strict=True)]
+    quarters = [dict.fromkeys(room * quarter // 4 for quarter in (2, 1, 3)) for room in free]
+    yield from map(list, itertools.product(*quarters))

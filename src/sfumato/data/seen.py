@@ -1,0 +1,198 @@
+"""Which images a model has seen: hashes of their pixels, kept with the model and looked up before it is judged.
+
+A model looks better on images that it was trained on, and an interval that was fitted to them promises what does not
+hold for others. A pair counts as seen if its input or its target was: noise that is simulated afresh does not make a
+new image. Hashes are those of :mod:`sfumato.data.pixel_hash`; of more than 100,000, a subset that the seed draws is
+kept, so that some images that were seen are then not known again.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from sfumato.data.frames import PairSource
+from sfumato.data.order import permute
+from sfumato.data.pixel_hash import PairHashes
+from sfumato.errors import CalibrationError, PairingError
+
+__all__ = ["SeenImages", "look_at", "look_up", "named", "refuse_seen"]
+
+_MOST_HASHES = 100_000
+_MOST_NAMES = 5
+_SPLITS = ("train", "validation")
+
+
+@dataclass(frozen=True)
+class SeenImages:
+    """Hashes of the images of a training.
+
+    Attributes:
+        train: Of inputs and targets that it learned from.
+        validation: Of those that chose its weights.
+        num_pairs: How many pairs there were.
+        num_hashed: How many of them were hashed.
+    """
+
+    train: frozenset[int]
+    validation: frozenset[int]
+    num_pairs: int
+    num_hashed: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.num_hashed <= self.num_pairs or len(self.train) + len(self.validation) > _MOST_HASHES:
+            raise ValueError(
+                f"{len(self.train) + len(self.validation)} hashes of {self.num_hashed} out of {self.num_pairs} pairs; "
+                f"expected at most {_MOST_HASHES}, of no more pairs than there are"
+            )
+
+    def split(self, hashes: PairHashes) -> str:
+        """`train` or `validation` if one of the two images was seen there, and nothing otherwise."""
+        return next((split for split in _SPLITS if not getattr(self, split).isdisjoint(hashes)), "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Hashes in the order of their numbers, 8 bytes each, as text."""
+        texts = {split: _text(getattr(self, split)) for split in _SPLITS}
+        return {**texts, "num_pairs": self.num_pairs, "num_hashed": self.num_hashed}
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """What :meth:`to_json` gave; raises ValueError for anything else."""
+        if not isinstance(values, dict) or set(values) != {*_SPLITS, "num_pairs", "num_hashed"}:
+            raise ValueError("the hashes of seen images have keys that are not known")
+        numbers = [values[name] for name in ("num_pairs", "num_hashed")]
+        if any(type(number) is not int for number in numbers):
+            raise ValueError(f"the seen images have the counts {numbers!r:.100}; expected whole numbers")
+        return cls(_hashes(values["train"]), _hashes(values["validation"]), *numbers)
+
+
+def look_at(train: PairSource, validation: PairSource | None, *, seed: int) -> tuple[SeenImages, list[str]]:
+    """Hash the images of a training; see that none is in both of its splits.
+
+    Args:
+        train: What is learned from.
+        validation: What chooses the weights.
+        seed: Draws the subset, where there are more than can be kept.
+
+    Returns:
+        The hashes, and what the user should know.
+
+    Raises:
+        PairingError: If an image is in both splits.
+    """
+    sources = {"train": train} if validation is None else {"train": train, "validation": validation}
+    num_pairs = sum(map(len, sources.values()))
+    found = {split: dict(_hashed(source, num_pairs, seed)) for split, source in sources.items()}
+    where = {number: sample for sample, hashes in found["train"].items() for number in _numbers(hashes)}
+    both = []
+    for sample, hashes in found.get("validation", {}).items():
+        first = next((where[number] for number in _numbers(hashes) if number in where), None)
+        if first is not None and validation is not None:
+            both.append(f"{validation.name(sample)} of validation is {train.name(first)} of training")
+    if both:
+        raise PairingError(
+            f"{len(both)} of {len(found['validation'])} validation pairs are in training too, by the pixels of their "
+            f"input or target: {named(both)}; expected different images, since validation cannot judge what was "
+            "learned by heart; remove one of each two, or mark both with the same split in a manifest"
+        )
+    kept = {split: frozenset(n for hashes in of.values() for n in _numbers(hashes)) for split, of in found.items()}
+    seen = SeenImages(
+        kept["train"], kept.get("validation", frozenset()), num_pairs, num_hashed=sum(map(len, found.values()))
+    )
+    return seen, list(_notes(seen, train, found["train"]))
+
+
+def look_up(seen: SeenImages | None, source: PairSource, samples: Sequence[int]) -> list[str]:
+    """In which split of a training each sample of another source was; empty text where in none, or nobody knows."""
+    if seen is None:
+        return [""] * len(samples)
+    return [seen.split(source.hashes(sample)) for sample in samples]
+
+
+def refuse_seen(splits: Sequence[str], names: Sequence[str], refused: Collection[str], *, whose: str = "model") -> None:
+    """Refuse images that were in some splits of a training.
+
+    Args:
+        splits: Of each image, from :func:`look_up`.
+        names: Of the images.
+        refused: Which splits are.
+        whose: What to call the model.
+
+    Raises:
+        CalibrationError: If there are any.
+    """
+    for split, word in (("train", "trained"), ("validation", "validated")):
+        inside = [name for name, of in zip(names, splits, strict=True) if of == split]
+        if inside and split in refused:
+            raise CalibrationError(
+                f"the {whose} was {word} on {len(inside)} of these {len(names)} images, by their pixels (input or "
+                f"target): {named(inside)}; expected images that it has not seen; give others, or allow seen ones "
+                "(--allow-seen), and nothing is promised"
+            )
+
+
+def named(names: Sequence[str]) -> str:
+    """Up to five names.
+
+    Example:
+        >>> named(["a", "b"]), named([*"abcdefg"])
+        ('a, b', 'a, b, c, d, e and 2 more')
+    """
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
+
+
+class _Repeated(NamedTuple):
+    first: str
+    again: str
+
+
+def _notes(seen: SeenImages, train: PairSource, found: dict[int, PairHashes]) -> Iterator[str]:
+    if seen.num_hashed < seen.num_pairs:
+        yield (
+            f"of {seen.num_pairs} pairs, {seen.num_hashed} that the seed draws are known by their pixels: an image of "
+            "the others is not known again in validation, nor later when the model is calibrated"
+        )
+    repeated = list(_repeated(train, found))
+    if repeated:
+        yield (
+            f"{len(repeated)} training inputs are copies of others, by their pixels, such as {repeated[0].again} of "
+            f"{repeated[0].first}; each counts as often as it is there"
+        )
+
+
+def _repeated(train: PairSource, found: dict[int, PairHashes]) -> Iterator[_Repeated]:
+    """Inputs that are in two files; frames of one file may be alike, and draws of one photograph are."""
+    first: dict[int, str] = {}
+    for sample, hashes in found.items():
+        if hashes.condition is not None:
+            name = train.name(sample)
+            before = first.setdefault(hashes.condition, name)
+            if re.sub(r"\[\d+\]$", "", before) != re.sub(r"\[\d+\]$", "", name):
+                yield _Repeated(before, name)
+
+
+def _hashed(source: PairSource, num_pairs: int, seed: int) -> Iterator[tuple[int, PairHashes]]:
+    """Samples and their hashes: all, or this source's share of as many as can be kept."""
+    number = min(len(source), max(1, _MOST_HASHES // 2 * len(source) // num_pairs))
+    chosen = np.sort(permute(np.arange(number), len(source), seed=seed))
+    return ((int(sample), source.hashes(int(sample))) for sample in chosen)
+
+
+def _numbers(hashes: PairHashes) -> Iterator[int]:
+    return (number for number in hashes if number is not None)
+
+
+def _text(hashes: frozenset[int]) -> str:
+    return base64.b64encode(np.array(sorted(hashes), "<u8").tobytes()).decode("ascii")
+
+
+def _hashes(text: Any) -> frozenset[int]:
+    try:
+        return frozenset(np.frombuffer(base64.b64decode(text, validate=True), "<u8").tolist())
+    except (TypeError, ValueError, binascii.Error) as error:
+        raise ValueError("the hashes of seen images are not texts of 8 bytes each") from error
