@@ -51,7 +51,7 @@ def test_one_that_ends_well_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_lock_on_a_file_that_was_removed_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between opening and locking, its last holder may remove the file: a lock on it would keep nobody out."""
-    take, taken = lock._lock, []
+    take, taken = lock._lock, list[BinaryIO]()
 
     def slow(file: BinaryIO) -> None:
         take(file)

@@ -24,6 +24,9 @@ from test_train import recipe
 class WithoutFloat64(TorchDispatchMode):
     """A device that has no float64: any operation that gives it fails, as Apple's does."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
