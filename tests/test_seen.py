@@ -120,7 +120,7 @@ def sources(tmp_path: Path, train: list[int], validation: list[int]) -> tuple[Fi
             paths = [tmp_path / f"{split}{place}{side}.npy" for side in "ab"]
             for path, offset in zip(paths, (0, 1000), strict=True):
                 np.save(path, noise(16, 16, seed=number + offset)[0])
-            pairs.append(Pair(f"{split}{place}", *paths))
+            pairs.append(Pair(f"{split}{place}", paths[0], paths[1]))
         made.append(FilePairs(pairs))
     return made[0], made[1]
 

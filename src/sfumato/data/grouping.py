@@ -4,12 +4,12 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from sfumato.data.file_names import take_apart
 from sfumato.errors import RecipeError
 
 __all__ = ["Units", "find_units"]
 
 _FRAME = re.compile(r"\[\d+\]$")
-_SUFFIX = re.compile(r"(\.ome)?\.(tiff?|zarr|png|jpe?g|npy|npz|mrc)$", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<=.)[_-]\d+$")
 
 
@@ -74,7 +74,7 @@ def _groups(files: Collection[str]) -> _Groups | None:
     """Names without their last number by file, and those numbers, if all files form groups of the same ones."""
     names, endings = {}, dict[str, set[str]]()
     for file in files:
-        stem = _SUFFIX.sub("", file)
+        stem = take_apart(file)[0]
         name = names[file] = _NUMBER.sub("", stem)
         endings.setdefault(name, set()).add(stem.removeprefix(name))
     found = list(endings.values())
