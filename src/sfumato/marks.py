@@ -9,7 +9,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from sfumato import __version__
 from sfumato.data.io import open_image
@@ -29,7 +29,6 @@ __all__ = [
     "Kind",
     "image_with",
     "is_model",
-    "is_training_state",
     "json_with",
     "text_like",
 ]
@@ -42,7 +41,7 @@ GENERATOR = f"<meta name=generator content='{SOFTWARE}'>"
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_CHUNKS = 64
-_MOST_TEXT, _MOST_JSON = 2**20, 2**26
+_MOST_TEXT = 2**26
 _DESCRIPTIONS = ("rdf.yaml", "bioimageio.yaml")
 _JOB = ("model_sha256", "source", "outputs", "plan")
 _JOURNAL_FILES = ("parts", "notes.txt")
@@ -67,7 +66,7 @@ def text_like(name: str, is_ours: Callable[[str], bool]) -> Kind:
 
 def json_with(name: str, keys: Collection[str]) -> Kind:
     """A JSON file that is known by its keys."""
-    return Kind(name, lambda path: _values(_text(path, _MOST_JSON)).keys() >= set(keys))
+    return Kind(name, lambda path: _values(_text(path)).keys() >= set(keys))
 
 
 def image_with(name: str, is_ours: Callable[[Mapping[str, Any]], bool]) -> Kind:
@@ -84,17 +83,8 @@ def image_with(name: str, is_ours: Callable[[Mapping[str, Any]], bool]) -> Kind:
 
 def is_model(path: Path) -> bool:
     """Whether it is a model file of sfumato; its weights are not read."""
-    return _holds(path, "model")
-
-
-def is_training_state(path: Path) -> bool:
-    """Whether it is a checkpoint of sfumato; its tensors are not read."""
-    return _holds(path, "training state")
-
-
-def _holds(path: Path, kind: Literal["model", "training state"]) -> bool:
     try:
-        with open_tensors(path, kind):
+        with open_tensors(path, "model"):
             return True
     except ModelFileError:
         return False
@@ -164,12 +154,12 @@ def _is_journal(folder: Path) -> bool:
     return all(path.name in _JOURNAL_FILES or path.name.endswith(_JOURNAL_SUFFIXES) for path in folder.iterdir())
 
 
-def _text(path: Path, most: int = _MOST_TEXT) -> str:
+def _text(path: Path) -> str:
     """The beginning of a text file; nothing of what is no text."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:
-        return file.read(most).decode(errors="replace")
+        return file.read(_MOST_TEXT).decode(errors="replace")
 
 
 def _values(text: str) -> dict[str, Any]:

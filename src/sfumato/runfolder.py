@@ -24,7 +24,7 @@ from sfumato import recipe as recipes
 from sfumato.durable import replace_text
 from sfumato.errors import RunError
 from sfumato.lock import held_alone
-from sfumato.marks import Kind, is_model, is_training_state, json_with
+from sfumato.marks import Kind, is_model, json_with
 from sfumato.ownership import Written
 from sfumato.recipe import Recipe
 
@@ -67,13 +67,13 @@ class RunFolder:
         return [*first, *(Written(file, Kind("file of a run", lambda _: False)) for file in others)]
 
     def _is_begun(self) -> bool:
-        """Whether a recipe is here with statistics or states of its run, or alone, as older versions began."""
+        """Whether a recipe is here with its statistics, or with empty folders, as a kill at the start left it in version 0.1."""
         if not self.recipe_file.exists():
             return False
-        if _STATISTICS.is_ours(self.statistics_file) or any(map(is_training_state, self._states())):
-            return True
-        others = (self.statistics_file, self.metrics_file, self.model_file, *self._states())
-        return not any(path.exists() for path in others)
+        if self.statistics_file.exists():
+            return _STATISTICS.is_ours(self.statistics_file)
+        others = (self.metrics_file, self.model_file, *self._states())
+        return self.checkpoints.is_dir() and not any(path.exists() for path in others)
 
     def _states(self) -> list[Path]:
         return sorted(self.checkpoints.glob("step-*.safetensors"))

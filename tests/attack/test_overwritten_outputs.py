@@ -152,6 +152,8 @@ def test_train_does_not_take_a_recipe_beside_a_model_for_a_run(tmp_path: Path) -
     places = f"inputs: {data / 'inputs'}, targets: {data / 'targets'}, patch: 16"
     recipe.write_text(f"data: {{{places}}}\nmodel: {{base: 4}}\ntrain: {{steps: 1, batch_size: 1}}\n")
     keeps(there, "train", recipe, "--out", there.parent)
+    there.unlink()
+    keeps(recipe, "train", recipe, "--out", recipe.parent)
 
 
 def test_train_does_not_begin_a_run_over_the_model_that_it_starts_from(tmp_path: Path) -> None:
