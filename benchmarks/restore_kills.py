@@ -196,8 +196,8 @@ def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
     bars.report("kills", sum(done.values()), low=kills)
     bars.report("chunks in the journal that are not on disk, after any kill", unsafe, high=0)
     differing = 0
-    for alone, tormented in zip(smooth.files, killed.files, strict=True):
-        left, right = files_of(Path(alone)), files_of(Path(tormented))
+    for expected, found in zip(smooth.files, killed.files, strict=True):
+        left, right = files_of(Path(expected)), files_of(Path(found))
         differing += len(left.keys() ^ right.keys()) + sum(
             left[key] != right[key] for key in left.keys() & right.keys()
         )

@@ -67,7 +67,7 @@ class RunFolder:
         return [*first, *(Written(file, Kind("file of a run", lambda _: False)) for file in others)]
 
     def _is_begun(self) -> bool:
-        """Whether a recipe is here with its statistics, or with empty folders, as a kill at the start left it in version 0.1."""
+        """Whether a recipe is here with its statistics, or with empty folders, as a kill left it in version 0.1."""
         if not self.recipe_file.exists():
             return False
         if self.statistics_file.exists():

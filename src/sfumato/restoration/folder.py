@@ -88,20 +88,18 @@ def restore_folder(
         raise ImageError(f"{outputs} is the folder of the inputs; expected another one to write to; name it")
     loaded = load(model, device=device)
     failed: dict[str, SfumatoError] = {}
-    plans: dict[Path, Restoration] = {}
-    number = 0
-    for source, name in _names(Path(inputs), suffix, loaded, failed):
-        numbered = dataclasses.replace(chosen, first_image=chosen.first_image + number)
-        number += 1
-        if name is None:
-            continue
-        try:
-            planned = plan_restoration(model, source, Path(outputs) / name, numbered, device=device, loaded=loaded)
-        except SfumatoError as error:
-            failed[source.name] = error
-            continue
-        number += planned.measured.num_frames - 1
-        plans[source] = planned
+    plans = _plans(
+        _names(Path(inputs), suffix, loaded, failed),
+        lambda source, name, first: plan_restoration(
+            model,
+            source,
+            Path(outputs) / name,
+            dataclasses.replace(chosen, first_image=chosen.first_image + first),
+            device=device,
+            loaded=loaded,
+        ),
+        failed,
+    )
     if not plans:
         raise next(iter(failed.values()))  # a model or setting that suits none of them
     _check_apart(plans)
@@ -113,7 +111,10 @@ def restore_folder(
         if progress is not None:
             progress(source.name, index, len(plans))
         if not Path(outputs).is_dir():
-            raise StorageError(f"{outputs} is gone; it was removed while images were restored; expected it to stay")
+            raise StorageError(
+                f"{outputs} is gone; expected it to stay while images are restored; put it back, or rerun the same "
+                "command to start again"
+            )
 
         def tell(now: Progress, name: str = source.name, done: int = index) -> None:
             if within is not None:
@@ -129,6 +130,26 @@ def restore_folder(
     if failed:
         raise FailedImagesError(_listed(failed, len(failed) + len(files)), files)
     return files
+
+
+def _plans(
+    names: Sequence[tuple[Path, str | None]],
+    plan: Callable[[Path, str, int], Restoration],
+    failed: dict[str, SfumatoError],
+) -> dict[Path, Restoration]:
+    """Plans of the images that can be planned, each told how many frames come before it."""
+    plans: dict[Path, Restoration] = {}
+    first = 0
+    for source, name in names:
+        frames = 1
+        if name is not None:
+            try:
+                plans[source] = plan(source, name, first)
+                frames = plans[source].measured.num_frames
+            except SfumatoError as error:
+                failed[source.name] = error
+        first += frames
+    return plans
 
 
 def _finished(plans: Iterable[Restoration], note: Callable[[str], None] | None) -> list[bool]:
@@ -155,7 +176,7 @@ def _listed(failed: Mapping[str, SfumatoError], total: int) -> str:
     lines = [f"  {name}: {error}" for name, error in [*sorted(failed.items())][:_MOST_LISTED]]
     lines += [f"  and {len(failed) - _MOST_LISTED} more"] * (len(failed) > _MOST_LISTED)
     return "\n".join(
-        [f"{len(failed)} of {total} images could not be restored; the others are:", *lines,
+        [f"{len(failed)} of {total} images could not be restored (the others are done):", *lines,
          "fix these and rerun the same command to restore what is missing"]
     )  # fmt: skip
 
@@ -164,18 +185,17 @@ def _names(
     folder: Path, suffix: str | None, model: LoadedModel, failed: dict[str, SfumatoError]
 ) -> list[tuple[Path, str | None]]:
     """The images of a folder by name, each with that of its output, or without one if it could not be opened."""
-    images = [*_images(folder)]
-    if not images:
-        raise ImageError(
-            f"{folder} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
-        )
     names: list[tuple[Path, str | None]] = []
-    for source, found in images:
+    for source, found in _images(folder):
         if isinstance(found, SfumatoError):
             failed[source.name] = found
             names.append((source, None))
             continue
         names.append((source, _output_name(source, suffix, png_dtype(model, found) is not None)))
+    if not names:
+        raise ImageError(
+            f"{folder} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
+        )
     return names
 
 
