@@ -90,7 +90,7 @@ class Settings:
         least = {"num_samples": 1, "num_steps": 1, "first_image": 0, "chunk": 1, "halo": 0, "tile": 1, "batch": 1}
         for name, number in (least | {"threads": 1}).items():
             if getattr(self, name) is not None:
-                whole(name, getattr(self, name), number)
+                whole(name.removeprefix("num_"), getattr(self, name), number)
 
 
 @dataclass(frozen=True)
