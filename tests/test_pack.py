@@ -295,6 +295,26 @@ def test_packing_twice_changes_nothing(store: Path) -> None:
     assert times == {file: file.stat().st_mtime_ns for file in store.rglob("*")}
 
 
+def test_a_file_that_is_replaced_meanwhile_leaves_no_mixed_store(tmp_path: Path) -> None:
+    """Even if it is put back before the next packing: shards that were made of it are gone."""
+    low, high = make_pairs(tmp_path, number=3)
+    sources = {"train": FilePairs(find_pairs(low, high), cache_bytes=0)}
+    place, other = tmp_path / "low/image2.tif", tmp_path / "low/image0.tif"
+    before = place.read_bytes()
+
+    def replace(done: int, total: int) -> None:
+        assert total == 3
+        place.write_bytes(other.read_bytes())
+
+    with pytest.raises(SfumatoError, match="replaced: train input image2"):
+        pack(sources, tmp_path / "store", shard_bytes=2**12, progress=replace)
+    place.write_bytes(before)
+    assert pack(sources, tmp_path / "store", shard_bytes=2**12).is_new
+    packed = PackedPairs(tmp_path / "store")
+    np.testing.assert_array_equal(packed.read(2, [0, 0], [24, 32])[0], sources["train"].read(2, [0, 0], [24, 32])[0])
+    assert not pack(sources, tmp_path / "store").is_new
+
+
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     image = np.zeros((1, 8, 8), np.uint8)

@@ -72,9 +72,7 @@ def pack(
                 _write(sources[split], arrays[split], corner)
             if progress is not None:
                 progress(done + 1, len(blocks))
-        held = description_of(Path(path)) or {}
-        check_files(Path(path), held, files)
-        root.attrs[ATTRIBUTE] = {**held, "complete": True}
+        _complete(Path(path), root, sources, files)
     except OSError as error:
         raise ImageError(
             f"cannot write the store {path}: {error.strerror or error}; expected a folder with space that may be "
@@ -130,6 +128,18 @@ def _begin_again(path: Path, root: zarr.Group, description: Mapping[str, Any], f
     root.attrs[ATTRIBUTE] = dict(description)
     record_files(root, files)
     return f"{path} {_UNKNOWN}, so its packing began again" if written else ""
+
+
+def _complete(path: Path, root: zarr.Group, sources: Mapping[str, PairSource], files: Sequence[SourceFile]) -> None:
+    """Call the store complete, unless files were replaced meanwhile: then nobody knows which shards hold what."""
+    held = description_of(path) or {}
+    try:
+        check_files(path, held, files)
+    except PairingError:
+        for split in sources:
+            shutil.rmtree(path / split)
+        raise
+    root.attrs[ATTRIBUTE] = {**held, "complete": True}
 
 
 def _arrays(root: zarr.Group, split: str, source: PairSource, shard_bytes: int) -> list[zarr.Array[Any]]:

@@ -8,6 +8,7 @@
         target
         sizes                   (samples, dimensions) in pixels
         name_ends, name_text    UTF-8 text of all names, and where each one ends
+      files/                    tables of the files it was made of, for whoever packs into it again
 
 Opening it reads a few kilobytes whatever the number of samples; the tables are mapped into memory, not loaded.
 """
