@@ -32,6 +32,7 @@ PHASES = {
     "  normalisation": "sfumato.preparation._statistics",
     "  central patches and their fingerprint": "sfumato.preparation.fingerprint",
     "  domain": "sfumato.preparation._domain",
+    "  hashes of pixels": "sfumato.preparation.look_at",
     RECORD: "sfumato.train.check_inputs",
     "scale of what is diffused": "sfumato.train._scale",
     "networks and optimizer": "sfumato.train.Trainer.__init__",

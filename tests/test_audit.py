@@ -20,7 +20,7 @@ from sfumato.audit.disagreement import check_disagreement
 from sfumato.audit.forward import blurring, defocusing, imaging
 from sfumato.audit.structures import label, smooth
 from sfumato.cli import app
-from sfumato.data.domain import ASPECTS, Domain, corners, fit_domain
+from sfumato.data.domain import ASPECTS, Domain, _features_of_all, corners, features, fit_domain
 from sfumato.data.io import open_image, write_image
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
@@ -326,3 +326,11 @@ def test_the_command_marks_and_can_fail(model: Path, tmp_path: Path) -> None:
     code, said = run(str(model), str(tmp_path / "cell.tif"), "--frame", "3")
     assert code == 2
     assert "count from 0" in said
+
+
+@pytest.mark.parametrize("shape", [(1, 32, 32), (2, 17, 40), (3, 8, 16, 16)])
+def test_patches_measured_together_have_the_features_of_each_to_the_bit(shape: tuple[int, ...]) -> None:
+    draw, unit = np.random.default_rng(0), np.arange(1.0, shape[0] + 1)
+    patches = [draw.gamma(2, 100, shape).astype(np.float32) for _ in range(16)]
+    each = np.stack([features(patch, unit.tolist()) for patch in patches])
+    assert _features_of_all(patches, unit).tobytes() == each.tobytes()

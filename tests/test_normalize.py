@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from sfumato.data import normalize
-from sfumato.data.normalize import Normalization, fit
+from sfumato.data.normalize import Normalization, fit, fit_together
 from sfumato.errors import PairingError
 
 LEVELS = (0.001, 0.999)
@@ -301,3 +301,11 @@ def test_json_keeps_every_bit(pairs: list[tuple[float, float]]) -> None:
 def test_json_that_is_no_normalisation(values: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Normalization.from_json(values)
+
+
+@pytest.mark.parametrize("kind", ["quantile", "mean_std"])
+def test_sets_that_are_read_together_are_fitted_as_if_alone(kind: Any) -> None:
+    first, second = images(5, np.uint16), images(5, np.float32, channels=1)
+    assert fit_together(kind, zip(first, second, strict=True)) == [fit(kind, first), fit(kind, second)]
+    with pytest.raises(PairingError, match="no image"):
+        fit_together(kind, [])

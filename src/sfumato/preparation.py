@@ -14,7 +14,7 @@ from sfumato.data.domain import corners, fit_domain
 from sfumato.data.fingerprint import fingerprint
 from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.matching import MatchedPairs
-from sfumato.data.normalize import Normalization, fit
+from sfumato.data.normalize import Normalization, fit_together
 from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pair_checks import check_pairs
@@ -95,7 +95,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     if run is not None and run.statistics_file.exists():
         return _resumed(run, train, validation)
     doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
-    condition, target = (_statistics(recipe, train, side) for side in (0, 1))
+    condition, target = _statistics(recipe, train)
     condition = _with_guesses(recipe, condition, target)
     seen, notes = look_at(train, validation, seed=recipe.train.seed)  # of frames that are in memory by now, some
     audit = {
@@ -268,12 +268,12 @@ def _open_store(path: str, ndim: int, splits: Collection[str]) -> dict[str, Pair
     return dict(packed)
 
 
-def _statistics(recipe: Recipe, train: PairSource, side: int) -> Normalization:
-    """Normalisation of conditions (side 0) or targets (side 1); none where each image was scaled by itself."""
+def _statistics(recipe: Recipe, train: PairSource) -> list[Normalization]:
+    """Normalisation of conditions and of targets; none where each image was scaled by itself."""
     if recipe.data.normalize == "image":
-        channels = (train.condition_channels, train.target_channels)[side]
-        return Normalization((0.0,) * channels, (1.0,) * channels)
-    return fit(recipe.data.normalize, _frames(train, side, recipe.train.seed), quantiles=recipe.data.quantiles)
+        channels = (train.condition_channels, train.target_channels)
+        return [Normalization((0.0,) * number, (1.0,) * number) for number in channels]
+    return fit_together(recipe.data.normalize, _frames(train, recipe.train.seed), quantiles=recipe.data.quantiles)
 
 
 def _with_guesses(recipe: Recipe, condition: Normalization, target: Normalization) -> Normalization:
@@ -294,12 +294,13 @@ def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:
     return (int(sample) for sample in permute(np.arange(number), len(source), seed=seed))
 
 
-def _frames(source: PairSource, side: int, seed: int) -> Iterator[NDArray[np.generic]]:
-    """Whole frames of conditions (side 0) or targets (side 1), at most a thousand of them."""
+def _frames(source: PairSource, seed: int) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
+    """Whole frames of conditions and targets, at most a thousand of each, both of a pair read at once."""
     for sample in _drawn(source, seed, _MOST_FRAMES):
-        frame = source.read(sample, [0] * source.ndim, source.spatial(sample))[side]
-        _check_pixels(frame, f"the {('input', 'target')[side]} of {source.name(sample)}")
-        yield frame
+        frames = source.read(sample, [0] * source.ndim, source.spatial(sample))
+        for frame, role in zip(frames, ("input", "target"), strict=True):
+            _check_pixels(frame, f"the {role} of {source.name(sample)}")
+        yield frames
 
 
 def _check_pixels(frame: NDArray[np.generic], name: str) -> None:

@@ -283,7 +283,7 @@ def test_an_old_model_says_that_it_cannot_tell(model: Path, tmp_path: Path) -> N
 
 
 def test_a_resumed_run_keeps_what_it_saw(known: Trained, tmp_path: Path) -> None:
-    """Its images are gone from the folder of the second start's settings, not from its memory."""
+    """The same run gives the same bytes; one that is resumed has noted its images when it was started."""
     assert trained(known.data, tmp_path / "run").code == 0
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert before == known.model.read_bytes()

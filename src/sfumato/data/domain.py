@@ -186,6 +186,12 @@ def features(patch: NDArray[np.generic], unit: Sequence[float]) -> Floats:
     return np.concatenate([quantiles, noise, power - power.mean(1, keepdims=True)], axis=1)
 
 
+def _features_of_all(patches: Sequence[NDArray[np.generic]], unit: Floats) -> Floats:
+    """Those of patches of one size, shape (patches, K, features): as channels of one patch, in a few calls."""
+    number, channels = len(patches), len(patches[0])
+    return features(np.concatenate(patches), np.tile(unit, number).tolist()).reshape(number, channels, -1)
+
+
 def _noise(pixels: Floats) -> Floats:
     """Standard deviation of the noise in a patch (K, *spatial), its dark and its bright blocks, shape (K, 3)."""
     height, width = (length // _BLOCK for length in pixels.shape[-2:])
@@ -213,7 +219,7 @@ def fit_domain(images: Sequence[Sequence[NDArray[np.generic]]], patch: int) -> D
         return None
     pixels = [np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1) for parts in images]
     unit = np.maximum(np.concatenate(pixels, axis=1).astype(np.float64).std(1), 1e-12)
-    tables = [np.stack([features(part, unit.tolist()) for part in parts]) for parts in images]
+    tables = [_features_of_all(parts, unit) for parts in images]
     left_out = [
         _distances(table, *_gaussian(np.concatenate([*tables[:number], *tables[number + 1 :]])))
         for number, table in enumerate(tables)

@@ -1,5 +1,6 @@
 """What the conditions of a training set look like, so that an input that is unlike them can be noticed later."""
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -52,15 +53,21 @@ def log_spectrum(patch: Floats, *, least: float | Floats) -> Floats:
         least: Added to the power, so that nothing is minus infinity; a number, or one per channel.
     """
     axes = tuple(range(1, patch.ndim))
-    window = np.ones(())
-    for axis in axes:
-        shape = [-1 if a == axis else 1 for a in range(patch.ndim)]
-        window = window * np.hanning(patch.shape[axis]).reshape(shape)
+    window, bins, counts = _rings(patch.shape[1:])
     centred = patch - patch.mean(axes, keepdims=True)
     power = np.abs(np.fft.fftn(centred * window, axes=axes)) ** 2
-    frequencies = np.meshgrid(*(np.fft.fftfreq(patch.shape[axis]) for axis in axes), indexing="ij")
-    radius = np.sqrt(sum(f**2 for f in frequencies))
-    bins = np.minimum((radius / 0.5 * _BINS).astype(int), _BINS)
-    sums = np.stack([np.bincount(bins.ravel(), channel.ravel(), minlength=_BINS + 1)[:_BINS] for channel in power])
-    counts = np.bincount(bins.ravel(), minlength=_BINS + 1)[:_BINS]
+    sums = np.stack([np.bincount(bins, channel.ravel(), minlength=_BINS + 1)[:_BINS] for channel in power])
     return np.asarray(np.log(sums / np.maximum(counts, 1) + np.reshape(least, (-1, 1))))
+
+
+@functools.lru_cache(8)
+def _rings(spatial: tuple[int, ...]) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Of patches of one size: the window (1, *spatial), the ring of each frequency, flat, and how many are in each."""
+    window = np.ones(())
+    for axis, length in enumerate(spatial, start=1):
+        shape = [-1 if a == axis else 1 for a in range(len(spatial) + 1)]
+        window = window * np.hanning(length).reshape(shape)
+    frequencies = np.meshgrid(*(np.fft.fftfreq(length) for length in spatial), indexing="ij")
+    radius = np.sqrt(sum(f**2 for f in frequencies))
+    bins = np.minimum((radius / 0.5 * _BINS).astype(int), _BINS).ravel()
+    return window, bins, np.bincount(bins, minlength=_BINS + 1)[:_BINS]

@@ -24,7 +24,7 @@ from sfumato.data.order import uniform
 from sfumato.data.pixels import MOST_WHOLE, floats
 from sfumato.errors import PairingError
 
-__all__ = ["Normalization", "fit"]
+__all__ = ["Normalization", "fit", "fit_together"]
 
 _BLOCK = 2**20
 """Pixels that are brought to float64 at a time."""
@@ -144,35 +144,54 @@ def fit(
         >>> fit("quantile", [np.arange(5).reshape(1, 5)], quantiles=(0.0, 1.0))
         Normalization(offset=(2.0,), scale=(2.0,))
     """
+    return fit_together(kind, ((array,) for array in arrays), quantiles)[0]
+
+
+def fit_together(
+    kind: Literal["quantile", "mean_std"],
+    images: Iterable[tuple[NDArray[Any], ...]],
+    quantiles: tuple[float, float] = (0.001, 0.999),
+) -> list[Normalization]:
+    """The same for several sets at once, whose images are read together, such as conditions and targets.
+
+    Args:
+        kind: As for :func:`fit`.
+        images: One of each set at a time.
+        quantiles: As for :func:`fit`.
+
+    Returns:
+        One normalisation per set.
+    """
     if kind not in ("quantile", "mean_std"):
         raise ValueError(f"kind is {kind!r}; choose 'quantile' or 'mean_std'")
     low, high = quantiles
     if not 0 <= low < high <= 1:
         raise ValueError(f"quantiles are {low} and {high}; give 0 <= low < high <= 1")
-    statistics: _Quantiles | _Moments = _Quantiles((low, high)) if kind == "quantile" else _Moments()
-    for number, array in enumerate(_checked(arrays)):
-        statistics.add(number, array)
-    return statistics.normalization()
-
-
-def _checked(arrays: Iterable[NDArray[Any]]) -> Iterator[NDArray[Any]]:
-    """Images as (C, pixels), real and with the same channels."""
-    channels = None
-    for number, array in enumerate(arrays):
-        if array.ndim < 2 or array.size == 0 or array.dtype.kind not in "biuf":
-            raise PairingError(
-                f"image {number} of the training set has shape {array.shape} and dtype {array.dtype}; "
-                "expected channels and pixels of real numbers: leave the image out or convert it"
-            )
-        if channels not in (None, len(array)):
-            raise PairingError(
-                f"image {number} of the training set has {len(array)} channels and those before it {channels}; "
-                "bring all images to the same channels"
-            )
-        channels = len(array)
-        yield array.reshape(channels, -1)
-    if channels is None:
+    sets: list[_Quantiles | _Moments] = []
+    channels: list[int] = []
+    for number, arrays in enumerate(images):
+        channels = channels or [array.shape[0] if array.ndim else 0 for array in arrays]
+        sets = sets or [_Quantiles((low, high)) if kind == "quantile" else _Moments() for _ in arrays]
+        for statistics, array, expected in zip(sets, arrays, channels, strict=True):
+            statistics.add(number, _checked(number, array, expected))
+    if not sets:
         raise PairingError("the training set has no image; check the folders, the manifest and the split")
+    return [statistics.normalization() for statistics in sets]
+
+
+def _checked(number: int, array: NDArray[Any], channels: int) -> NDArray[Any]:
+    """An image as (C, pixels), real and with the channels of those before it."""
+    if array.ndim < 2 or array.size == 0 or array.dtype.kind not in "biuf":
+        raise PairingError(
+            f"image {number} of the training set has shape {array.shape} and dtype {array.dtype}; "
+            "expected channels and pixels of real numbers: leave the image out or convert it"
+        )
+    if len(array) != channels:
+        raise PairingError(
+            f"image {number} of the training set has {len(array)} channels and those before it {channels}; "
+            "bring all images to the same channels"
+        )
+    return array.reshape(channels, -1)
 
 
 def _blocks(number: int, array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:

@@ -1,6 +1,6 @@
 """A hash of decoded pixels, by which an image is known again in another file, format or store.
 
-Hashed are the size of the image, its channels and at most 4,096 of its pixels as float64: equal values give equal
+Hashed are the size of the image, its channels and at most 1,024 of its pixels as float64: equal values give equal
 hashes, whether they are stored as TIFF or npy, as uint16 or float32. The pixels are those of one block, so that little
 of a large file is read: the block in the middle or, where that is blank, the first of some others that is not. An image
 that is blank in all of them has no hash, since any two such images would be taken for the same.
@@ -18,7 +18,7 @@ __all__ = ["PairHashes", "pixel_hash", "region"]
 
 Array = NDArray[np.generic]
 
-_MOST_PIXELS = 4096
+_MOST_PIXELS = 1024
 _LEAST_CHANGES = 32
 """So many neighbours in a block must differ: a few bright pixels on black are at the same place in many images."""
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -12,10 +12,13 @@ from sfumato.errors import ImageError
 
 __all__ = ["RawImage"]
 
+_SMALL = 2**18
+"""Bytes that are read faster than a memory map is made."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RawImage(Image):
-    """An image whose pixels lie in one block of its file; a region is read through a memory map.
+    """An image whose pixels lie in one block of its file; a region is read through a memory map, a small image whole.
 
     Attributes:
         offset: Where the block starts, in bytes.
@@ -37,6 +40,11 @@ class RawImage(Image):
             )
 
     def _fetch(self, box: Box) -> Array:
-        order = "F" if self.fortran else "C"
-        block: Array = np.memmap(self.path, self.stored, "r", self.offset, self.shape, order)  # type: ignore[call-overload]
+        order: Literal["C", "F"] = "F" if self.fortran else "C"
+        block: Array
+        if self.nbytes <= _SMALL:
+            flat = np.fromfile(self.path, self.stored, math.prod(self.shape), offset=self.offset)
+            block = flat.reshape(self.shape, order=order)
+        else:
+            block = np.memmap(self.path, self.stored, "r", self.offset, self.shape, order)
         return np.array(block[box], dtype=self.dtype, order="C")
