@@ -111,7 +111,7 @@ def test_an_output_is_no_input_holds_none_and_stands_in_none(tmp_path: Path) -> 
         check(folder / "deep" / "b.PNG", folder)
     with pytest.raises(OverwriteError, match="stands in"):
         check(tmp_path / "a.zarr" / "notes.txt", tmp_path / "a.zarr")
-    with pytest.raises(OverwriteError, match="is no folder"):
+    with pytest.raises(OverwriteError, match="which is a file"):
         check(folder / "a.tif" / "b.csv", folder)
     check(folder / "report.html", folder)
     check(folder / "b.png", folder / "a.tif")

@@ -97,7 +97,7 @@ def _check_folder(path: Path) -> None:
     """Refuse a name under a file, which no folder can be made of."""
     nearest = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     if not nearest.is_dir():
-        raise OverwriteError(f"{path} would stand in {nearest}, which is no folder; choose another name")
+        raise OverwriteError(f"{path} would stand in {nearest}, which is a file; choose a folder that you may write to")
 
 
 def _is_input(place: str | Path, source: str | Path) -> OverwriteError:
