@@ -122,7 +122,7 @@ def test_the_command_draws_every_figure(tmp_path: Path) -> None:
     folders = make_pairs(tmp_path)
     diffusion = train(recipe(folders, train_steps=2), tmp_path / "run", quiet=True).model_file
     image, truth = (str(Path(folder) / "image0.tif") for folder in folders)
-    command = ["inspect", str(diffusion), image, "--samples", "5", "--steps", "2", "--out"]
+    command = ["inspect", str(diffusion), image, "--allow-seen", "--samples", "5", "--steps", "2", "--out"]
     done = CliRunner().invoke(app, [*command, str(tmp_path / "known"), "--target", truth])
     assert done.exit_code == 0, done.output
     assert "schedule: learned" in done.output
@@ -131,7 +131,9 @@ def test_the_command_draws_every_figure(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, [*command, str(tmp_path / "unknown")]).exit_code == 0
     settings = {"model_method": "regression", "train_steps": 2}
     regression = train(recipe(folders, **settings), tmp_path / "regression", quiet=True).model_file
-    refused = CliRunner().invoke(app, ["inspect", str(regression), image, "--out", str(tmp_path / "none")])
+    refused = CliRunner().invoke(
+        app, ["inspect", str(regression), image, "--allow-seen", "--out", str(tmp_path / "none")]
+    )
     assert refused.exit_code == 2
     assert "no schedule and no samples" in refused.output
     assert {path.stem for path in (tmp_path / "none").iterdir()} == {"network"}
@@ -141,7 +143,8 @@ def test_a_truth_is_drawn_in_the_units_of_a_model_that_scales_each_image_by_itse
     folders = make_pairs(tmp_path)
     made = train(recipe(folders, train_steps=2, data_normalize="image"), tmp_path / "run", quiet=True)
     model = load(made.model_file)
-    seen, truth = read_image(model, *(Path(folder) / "image0.tif" for folder in folders))
+    paths = [Path(folder) / "image0.tif" for folder in folders]
+    seen, truth = read_image(model, paths[0], paths[1], allow_seen=True)
     assert truth is not None
     brighter = 1000 * truth.astype(np.float64) + 7
     drawn = [

@@ -198,7 +198,7 @@ def test_truths_are_brought_to_the_scale_of_models_that_were_trained_so(tmp_path
         write_image(path, stretched, axes="YX")
     settings = {"train_steps": 2, "data_match_intensity": True}
     model = train(recipe(folders, **settings), tmp_path / "run", quiet=True).model_file
-    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--samples", "4"]
+    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--allow-seen", "--samples", "4"]
     command += ["--solver", "2m", "--most", "2", "--steps", "1,2", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
@@ -230,7 +230,7 @@ def test_the_figure_has_a_line_per_solver_and_a_ring(found: Comparison) -> None:
 def test_the_command_compares_and_recommends(tmp_path: Path) -> None:
     folders = make_pairs(tmp_path)
     model = train(recipe(folders, train_steps=2), tmp_path / "run", quiet=True).model_file
-    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--samples", "4"]
+    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--allow-seen", "--samples", "4"]
     command += ["--solver", "2m", "--solver", "first_order:0.5", "--most", "2", "--crop", "16"]
     done = CliRunner().invoke(app, [*command, "--steps", "4,2", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
@@ -258,7 +258,19 @@ def test_the_command_compares_and_recommends(tmp_path: Path) -> None:
 def test_steps_of_volumes_are_compared_too(tmp_path: Path) -> None:
     folders = make_pairs(tmp_path, number=3, shape=(16, 20, 24))
     model = train(recipe(folders, train_steps=2, model_ndim=3), tmp_path / "run", quiet=True).model_file
-    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--samples", "2", "--most", "2"]
+    command = [
+        "inspect",
+        str(model),
+        "--inputs",
+        folders[0],
+        "--targets",
+        folders[1],
+        "--allow-seen",
+        "--samples",
+        "2",
+        "--most",
+        "2",
+    ]
     done = CliRunner().invoke(app, [*command, "--solver", "2m", "--steps", "2,3", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
 
@@ -270,7 +282,19 @@ def test_the_recommended_setting_is_adopted(tmp_path: Path) -> None:
     model = train(recipe(folders, **settings), tmp_path / "run", quiet=True).model_file
     calibrated = Correction("risk_control", 0.9, 1.5, 30, 30, 0.5, Sampled(4, 3, "2m", 0.0))
     set_calibration(model, calibrated)
-    command = ["inspect", str(model), "--inputs", folders[0], "--targets", folders[1], "--samples", "4", "--most", "2"]
+    command = [
+        "inspect",
+        str(model),
+        "--inputs",
+        folders[0],
+        "--targets",
+        folders[1],
+        "--allow-seen",
+        "--samples",
+        "4",
+        "--most",
+        "2",
+    ]
     command += ["--solver", "2m:0.5", "--out", str(tmp_path / "out")]
     before = model.read_bytes()
     noises = ["--last-noise", "0.02", "--last-noise", "0.3"]

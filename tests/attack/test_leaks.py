@@ -294,6 +294,16 @@ def test_a_resumed_run_keeps_what_it_saw(known: Trained, tmp_path: Path) -> None
     refuses(run("calibrate", tmp_path / "run" / "model.safetensors", known.data, *FEW), "trained on 11")
 
 
+def test_a_run_of_an_earlier_version_is_resumed_and_says_what_it_lacks(known: Trained, tmp_path: Path) -> None:
+    assert trained(known.data, tmp_path / "run").code == 0
+    statistics = tmp_path / "run" / "statistics.json"
+    kept = json.loads(statistics.read_text())
+    statistics.write_text(json.dumps({name: kept[name] for name in ("condition", "target", "audit")}))
+    again = trained(known.data, tmp_path / "run")
+    assert again.code == 0, again.text
+    assert again.text.count("note: this run was started by an earlier version") == 1
+
+
 SAMPLED = Sampled(4, 3, "2m", 0.0)
 
 

@@ -104,6 +104,8 @@ def inspect(
             typer.echo(line)
         if compares or source is not None:
             say_what_is_unknown([(model, loaded.info)])
+            if allow_seen:
+                typer.echo("note: what is shown of images that the model was trained on promises nothing", err=True)
         if compares:
             usual = loaded.info.recipe.sample
             settings = [
