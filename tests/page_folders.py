@@ -31,9 +31,9 @@ def model(path: Path, settings: str = "base: 4, rate_base: 4, num_scales: 2") ->
     save_model(path, build_model(recipe.model, 1, 1).state_dict(), info)
 
 
-def images(folder: Path, *names: str) -> None:
-    """Noise of 40 x 40 pixels; the same image if the last two parts of the names are the same."""
-    for number, name in enumerate(names):
+def images(folder: Path, *names: str, seed: int = 0) -> None:
+    """Noise of 40 x 40 pixels, of a seed and the ones that follow it."""
+    for number, name in enumerate(names, start=seed):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_image(folder / name, np.random.default_rng(number).random((40, 40), dtype=np.float32), axes="YX")
 
@@ -49,7 +49,9 @@ def trained(folder: Path) -> None:
 
 
 def held_out(folder: Path) -> None:
-    images(folder, *(f"held_out/{side}/{number}.tif" for side in ("inputs", "targets") for number in range(9)))
+    images(
+        folder, *(f"held_out/{side}/{number}.tif" for side in ("inputs", "targets") for number in range(9)), seed=100
+    )
 
 
 def trusted(folder: Path) -> None:

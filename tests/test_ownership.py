@@ -136,7 +136,8 @@ def test_a_picture_of_ours_that_a_folder_or_a_list_leads_to_is_an_input(tmp_path
     with pytest.raises(OverwriteError, match=r"is an input of this command .*images"):
         check_outputs(written, [folder])
     manifest = tmp_path / "pairs.csv"
-    manifest.write_text("input,target\nlook.png,look.png\n")
+    save_picture(Image.new("L", (4, 4)), tmp_path / "sought.png")
+    manifest.write_text("input,target\nlook.png,sought.png\n")
     with pytest.raises(OverwriteError, match=r"is an input of this command .*pairs\.csv"):
         check_outputs(written, [manifest])
 

@@ -392,7 +392,8 @@ def test_what_is_diffused_is_brought_to_half_of_unit_size(tmp_path: Path) -> Non
 
 def test_with_nothing_to_diffuse_the_scale_is_1(tmp_path: Path) -> None:
     inputs, _ = make_pairs(tmp_path, number=4)
-    train(recipe((inputs, inputs), model_residual=True, train_steps=1), tmp_path / "run")
+    targets = shutil.copytree(inputs, tmp_path / "same")
+    train(recipe((inputs, str(targets)), model_residual=True, train_steps=1), tmp_path / "run")
     held = RunFolder(tmp_path / "run").recipe()
     assert held is not None
     assert held.model.scale == 1.0

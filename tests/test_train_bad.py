@@ -88,7 +88,7 @@ DATA: dict[str, tuple[Damage, str, str]] = {
     "complex": (all_of("low", FLOATS.astype(np.complex64)), "complex", "convert|give"),
     "truncated TIFF": (cut_off("low/image0.tif", 300), "could not be read", "copy it again"),
     "text called TIFF": (written("low/image0.tif", b"no image"), "no known format", "convert it"),
-    "empty file": (written("low/image0.tif", b""), "image0.tif", "copy it again"),
+    "empty file": (written("low/image0.tif", b""), "image0.tif is empty", "save it again"),
 }
 
 

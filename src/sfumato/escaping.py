@@ -8,14 +8,19 @@ _MARKUP = str.maketrans({character: f"&#{ord(character)};" for character in "|`[
 _FORMULA = ("=", "+", "-", "@")
 
 
-def in_markdown(text: object) -> str:
+def in_markdown(text: object, *, code: bool = False) -> str:
     """A text as one line of Markdown that holds no HTML, no link, no code and no end of a table's cell.
+
+    Args:
+        text: What a stranger wrote.
+        code: Let words between backticks stand: for sentences, which are in no table and no code.
 
     Example:
         >>> in_markdown("a|b <script>")
         'a&#124;b &lt;script&gt;'
     """
-    return html.escape(_line(text), quote=False).translate(_MARKUP)
+    marks = {sign: entity for sign, entity in _MARKUP.items() if not (code and sign == ord("`"))}
+    return html.escape(_line(text), quote=False).translate(marks)
 
 
 def in_spreadsheet(text: object) -> str:

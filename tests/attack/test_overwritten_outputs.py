@@ -269,7 +269,7 @@ def test_clinical_does_not_replace_the_files_of_somebody(tmp_path: Path, name: s
 
 def test_clinical_does_not_lose_one_of_two_stacks_of_one_name(tmp_path: Path) -> None:
     stacks = (stack(tmp_path / "1" / "cell.tif"), stack(tmp_path / "2" / "cell.tif"))
-    refuses(run("clinical", *stacks, *CLINICAL, "--out", tmp_path / "out"), "cell_", "two outputs")
+    refuses(run("clinical", *stacks, *CLINICAL, "--out", tmp_path / "out"), "1/cell.tif", "2/cell.tif", "rename one")
 
 
 def test_what_looks_like_a_leftover_of_another_file_stays(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import zarr
 
-from sfumato.data.image import DEFAULT_MEMORY_BUDGET, reading
+from sfumato.data.image import DEFAULT_MEMORY_BUDGET, DamageError, reading
 from sfumato.data.packed import ATTRIBUTE
 from sfumato.data.source_files import FileRecord, SourceFile
 from sfumato.data.tables import read_texts, text_tables, write_tables
@@ -91,5 +91,5 @@ def _held(path: Path, digest: Any) -> FileRecord | None:
         labels = read_texts(ends, text)
         record = FileRecord(len(labels), labels, facts)
         return record if digest is not None and record.digest() == digest else None
-    except (KeyError, ValueError, TypeError, IndexError):
+    except (DamageError, KeyError, ValueError, TypeError, IndexError):
         return None

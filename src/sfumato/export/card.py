@@ -122,7 +122,7 @@ def _data(model: LoadedModel) -> str:
     steps, batch = recipe.train.steps, recipe.train.batch_size
     lines.append(f"- Planned training: {steps:,} steps of {batch} patches of {recipe.data.patch} pixels a side.")
     unknown = "The model file does not name the images; its owner can add where they come from here."
-    lines.append(f"- {in_markdown(model.info.provenance.get(_IMAGES) or unknown)}")
+    lines.append(f"- {in_markdown(model.info.provenance.get(_IMAGES) or unknown, code=True)}")
     return "\n".join(lines)
 
 
@@ -167,7 +167,7 @@ def _limits(model: LoadedModel) -> str:
         "- Not for diagnosis, nor for any decision about a person.",
     ]
     if own := model.info.provenance.get(_LIMITS):
-        lines.insert(0, f"- {in_markdown(own)}")
+        lines.insert(0, f"- {in_markdown(own, code=True)}")
     if model.info.recipe.data.normalize == "image":
         lines.append("- Intensities are relative: each image is scaled by itself, so two outputs do not compare.")
     return "\n".join(lines)
