@@ -202,14 +202,18 @@ def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
             left[key] != right[key] for key in left.keys() & right.keys()
         )
     bars.report("files that differ from those of the restoration nobody killed", differing, high=0)
+    bars.report("chunks recorded twice", int((journal.times() > 1).sum()), low=0, high=0)
     recorded = sum(path.stat().st_size for path in killed.journal.glob("*.records")) // 16
-    bars.report("chunks recorded twice", recorded - total, low=0, high=0)
+    taken_back = (recorded - int(journal.times().sum())) // 2
+    bars.report(
+        "chunks taken back, since the input was replaced while they were restored", taken_back, low=1, high=total
+    )
     # Those of the image itself: of the pyramid, the client may do some.
     restored = killed.job.plan.stages[0]
     executed = [int(key.rpartition("-")[2]) for key in (folder / "executed.txt").read_text().splitlines()]
     again = sum(number in restored for number in executed) - len(restored)
-    # A replaced input interrupts too; while all are at work, what they have at hand is refused.
-    most = (sum(done.values()) + 3) * IN_FLIGHT_PER_WORKER * NUM_WORKERS
+    # A replaced input interrupts too: what the workers have at hand is refused, what that run recorded is taken back.
+    most = (sum(done.values()) + 3) * IN_FLIGHT_PER_WORKER * NUM_WORKERS + taken_back
     bars.report(f"chunks computed again, of {len(restored)}", again, low=0, high=most)
 
 

@@ -75,6 +75,7 @@ def test_numbers_out_of_range_restore_nothing(tmp_path: Path, model: Path, given
     assert [path.name for path in tmp_path.iterdir()] == ["in.tif"]
 
 
+@pytest.mark.guard
 def test_ranges_are_told_before_the_model_is_read(tmp_path: Path) -> None:
     refuses(
         run("restore", tmp_path / "no.safetensors", tmp_path / "no.tif", tmp_path / "out.tif", "--seed", "-1"), "-1"
