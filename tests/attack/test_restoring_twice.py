@@ -92,8 +92,8 @@ def test_restoring_twice_into_one_place_gives_the_second_result_or_a_refusal(
             return
         now = _results(output.parent)
         for key, expected in _alone(second, suffix).items():
-            # Threads are no part of what was asked for: they change the order of sums, so the last digit.
-            np.testing.assert_allclose(now[key], expected, rtol=1e-6, err_msg=key)
+            # Threads are no part of what was asked for, and change the order of sums: intensities near 10 are rounded.
+            np.testing.assert_allclose(now[key], expected, rtol=1e-6, atol=1e-5, err_msg=key)
 
 
 def _lay_out(folder: Path, command: Command) -> None:
