@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from sfumato.data.file_names import IMAGE_SUFFIXES
 from sfumato.data.ome_zarr import is_zarr
 from sfumato.data.pairs import read_manifest
 from sfumato.data.view import View
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from sfumato.recipe import DataRecipe
 
 __all__ = ["Written", "check_outputs", "data_places"]
-
-_IMAGES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".npy", ".mrc", ".zarr")
 
 
 class Written(NamedTuple):
@@ -85,7 +84,7 @@ def _check_apart(place: str | Path, source: str | Path) -> None:
     if not written.is_relative_to(read):
         return
     if isinstance(read, Path) and not is_zarr(read):
-        if not read.is_dir() or written.suffix.lower() not in _IMAGES:
+        if not read.is_dir() or written.suffix.lower() not in IMAGE_SUFFIXES:
             return
         raise OverwriteError(
             f"{place} would stand among the images of {source}, which this command reads; choose a folder outside it"
@@ -134,4 +133,4 @@ def _files_of(source: str | Path) -> Iterator[Path]:
                 yield from (side.path if isinstance(side, View) else side for side in (pair.condition, pair.target))
     elif path.is_dir() and not is_zarr(path):
         for folder, _, names in os.walk(path):
-            yield from (Path(folder, name) for name in names if name.lower().endswith(_IMAGES))
+            yield from (Path(folder, name) for name in names if name.lower().endswith(IMAGE_SUFFIXES))
