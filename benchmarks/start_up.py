@@ -4,7 +4,8 @@
 
 A training is started three times in processes of their own, first in a new run folder and then in the same one, as
 after a kill, at last with images that have new times, as copies have; each is stopped when its first step would begin.
-A phase that is part of another one is indented below it.
+A phase that is part of another one is indented below it. Bytecode of what is imported is written first, as any earlier
+command of a user did.
 """
 
 import argparse
@@ -39,6 +40,7 @@ PHASES = {
 }
 """What is printed, and the function whose time it is; one that is gone is left out."""
 SETTINGS = ("model.base=8", "model.rate_base=4", "model.num_scales=3", "data.patch=32", "train.batch_size=8")
+WARM_UP = "import sfumato.train, torch; torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])"
 
 
 class _StartedError(Exception):
@@ -104,6 +106,8 @@ def main() -> None:
         print(json.dumps(start(arguments.child)))
         return
     bars = Bars()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    subprocess.run([sys.executable, "-c", WARM_UP], check=True)
     with tempfile.TemporaryDirectory() as place:
         write_pairs(Path(place), arguments.pairs, arguments.side)
         for kind in ("new run", "resumed run", "resumed on copies"):

@@ -48,7 +48,7 @@ class Identity:
         """
         name = stored_at(place)
         if self.times and "://" not in name:
-            facts = _stat(Path(name))
+            facts = _stat(name)
             if stat.S_ISREG(facts.st_mode) and facts.st_size != self.size:
                 return False
             if stat.S_ISREG(facts.st_mode) and _times(facts) == self.times:
@@ -75,12 +75,11 @@ def identify(place: str | os.PathLike[str]) -> Identity:
     name = stored_at(place)
     if "://" in name:
         return _of_parts(_store_parts(name))
-    path = Path(name)
-    facts = _stat(path)
+    facts = _stat(name)
     if stat.S_ISDIR(facts.st_mode):
         return _of_parts(_store_parts(name))
     try:
-        with path.open("rb") as file:
+        with open(name, "rb") as file:  # noqa: PTH123  a Path of each costs as much as reading it
             return Identity(facts.st_size, _times(facts), _of_parts(_file_parts(file, facts.st_size)).digest)
     except OSError as error:
         raise _unreadable(name, error) from error
@@ -89,8 +88,8 @@ def identify(place: str | os.PathLike[str]) -> Identity:
 def stored_at(place: str | os.PathLike[str]) -> str:
     """The file or store that an image is in: of an array in an npz archive, the archive."""
     name = os.fspath(place)
-    archive = Path(name).parent
-    return str(archive) if "://" not in name and archive.suffix == ".npz" and archive.is_file() else name
+    archive = os.path.dirname(name)  # noqa: PTH120  as above: this runs for each of thousands of files
+    return archive if archive.endswith(".npz") and "://" not in name and Path(archive).is_file() else name
 
 
 def _of_parts(parts: Iterator[bytes]) -> Identity:
@@ -188,11 +187,11 @@ def _chunk_keys(array: dict[str, Any]) -> Iterator[str]:
         yield separator.join([*prefix, *reversed(backwards)])
 
 
-def _stat(path: Path) -> os.stat_result:
+def _stat(name: str) -> os.stat_result:
     try:
-        return path.stat()
+        return os.stat(name)  # noqa: PTH116
     except OSError as error:
-        raise _unreadable(str(path), error) from error
+        raise _unreadable(name, error) from error
 
 
 def _times(facts: os.stat_result) -> tuple[int, ...]:
