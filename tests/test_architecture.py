@@ -14,6 +14,7 @@ PACKAGE = Path(sfumato.__file__).parent
 LAYERS: dict[str, int] = {
     # 0, mathematics, the errors that all may raise, and how a file is made to last
     "errors": 0,
+    "version": 0,
     "bounds": 0,
     "durable": 0,
     "escaping": 0,

@@ -13,8 +13,9 @@ import sfumato
 from networks import seeded
 from pair_folders import make_pairs
 from sfumato.assembly import build_model
-from sfumato.baselines import DFCAN, Regression
 from sfumato.baselines.classical import bicubic, richardson_lucy, wiener
+from sfumato.baselines.dfcan import DFCAN
+from sfumato.baselines.regression import Regression
 from sfumato.cli import app
 from sfumato.data.io import open_image, write_image
 from sfumato.errors import RecipeError

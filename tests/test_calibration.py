@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from calibrated_draws import GaussianDraws
-from sfumato.calibration import measure
 from sfumato.calibration.exchange import check, exchange_test, pool, pool_ranks
 from sfumato.calibration.pooled import by_images, p_values, rank_pools
 from sfumato.calibration.ranks import central_interval, coverage_scores, member_histograms, polynomials, rank_scores
 from sfumato.calibration.reliability import reliability
+from sfumato.calibration.report import measure
 from sfumato.calibration.scores import crps, energy_score, spread_and_error
 from sfumato.calibration.tarp import PROJECTIONS, reference_ranks
 from sfumato.significance import interval, ratio_interval

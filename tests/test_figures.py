@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from networks import seeded
 from pair_folders import make_pairs
-from sfumato.baselines import DFCAN
+from sfumato.baselines.dfcan import DFCAN
 from sfumato.cli import app
 from sfumato.diagram import draw_network, trace
 from sfumato.figures import draw_comparison, draw_gamma, draw_samples, draw_schedule, otsu, zones

@@ -13,9 +13,9 @@ from sfumato.assembly import build_model
 from sfumato.data.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.errors import OverwriteError
-from sfumato.marks import ANYTHING, GENERATOR, JOURNAL, NETWORK, PACKAGE, PAGE, PICTURE, image_with, is_model, json_with
-from sfumato.model_file import ModelInfo, has_weights_of, save_model, set_calibration
-from sfumato.ownership import Written, check_outputs
+from sfumato.marks import ANYTHING, GENERATOR, JOURNAL, NETWORK, PACKAGE, PAGE, PICTURE, json_with
+from sfumato.model_file import ModelInfo, has_weights_of, is_model, save_model, set_calibration
+from sfumato.ownership import Written, check_outputs, image_with
 from sfumato.panels import save_picture
 from sfumato.plotting import new_figure, save_figure
 from sfumato.recipe import parse

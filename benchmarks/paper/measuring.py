@@ -21,7 +21,7 @@ from paper.sources import TestImage, held_out_images, recipe_for
 from paper.stored import Places, Row, label, sets_of
 from sfumato import metrics
 from sfumato.assembly import build_model
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.calibration.ranks import central_interval
 from sfumato.calibration.scores import crps, spread_and_error
 from sfumato.data.scaling import image_range, scale_to

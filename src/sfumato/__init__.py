@@ -8,7 +8,7 @@ The public names below are resolved on first use (PEP 562), so that the command 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from sfumato.version import __version__
 
 if TYPE_CHECKING:
     from sfumato.model import CVDM

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from sfumato.baselines import DFCAN, Regression
+from sfumato.baselines.dfcan import DFCAN
+from sfumato.baselines.regression import Regression
 from sfumato.errors import RecipeError
 from sfumato.model import CVDM
 from sfumato.nn import SR3UNet, UNet

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.calibration import CalibrationReport, measure
 from sfumato.calibration.conformal import Scores, num_units_needed, pooled_quantile, rcps, risk_control
 from sfumato.calibration.correction import FLOOR, Correction, Method, Sampled
 from sfumato.calibration.recalibration import fit_spread
+from sfumato.calibration.report import CalibrationReport, measure
 from sfumato.data.grouping import find_units
 from sfumato.errors import CalibrationError
 from sfumato.held_out import HeldOutImage

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.calibrate import Checked
-from sfumato.calibration import CalibrationReport
 from sfumato.calibration.correction import Correction
+from sfumato.calibration.report import CalibrationReport
 from sfumato.held_out import HeldOutImage
 from sfumato.plotting import new_figure, save_figure, use_logarithms
 

@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from sfumato import __version__
 from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
 from sfumato.data.image import PixelSize
 from sfumato.data.io import write_image
 from sfumato.errors import ImageError, RecipeError
 from sfumato.escaping import in_spreadsheet
-from sfumato.marks import image_with, text_like
+from sfumato.marks import text_like
 from sfumato.metrics import ms_ssim, without_offset
 from sfumato.model_file import LoadedModel
-from sfumato.ownership import Written
+from sfumato.ownership import Written, image_with
 from sfumato.problems.clinical import Stack, protocol, two_shot_tie
 from sfumato.restoration.array import restore
+from sfumato.version import __version__
 
 __all__ = ["compare", "phase_files"]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.calibration.correction import Sampled
 from sfumato.calibration.ranks import central_interval
 from sfumato.data.frames import PairSource, evenly_spread

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.data.enlarged import EnlargedFrames
 from sfumato.data.frames import FilePairs, FrameReader, PairSource, evenly_spread
 from sfumato.data.io import open_image

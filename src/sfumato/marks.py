@@ -7,14 +7,11 @@ their columns and keys, model files and images by the metadata that they hold.
 import json
 import struct
 import zipfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from sfumato import __version__
-from sfumato.data.io import open_image
-from sfumato.errors import ImageError, ModelFileError
-from sfumato.tensor_file import open_tensors
+from sfumato.version import __version__
 
 __all__ = [
     "ANYTHING",
@@ -27,8 +24,6 @@ __all__ = [
     "PRODUCER",
     "SOFTWARE",
     "Kind",
-    "image_with",
-    "is_model",
     "json_with",
     "text_like",
 ]
@@ -67,27 +62,6 @@ def text_like(name: str, is_ours: Callable[[str], bool]) -> Kind:
 def json_with(name: str, keys: Collection[str]) -> Kind:
     """A JSON file that is known by its keys."""
     return Kind(name, lambda path: _values(_text(path)).keys() >= set(keys))
-
-
-def image_with(name: str, is_ours: Callable[[Mapping[str, Any]], bool]) -> Kind:
-    """An image that is known by the metadata that sfumato keeps beside its pixels."""
-
-    def recognise(path: Path) -> bool:
-        try:
-            return is_ours(open_image(path).metadata)
-        except ImageError:
-            return False
-
-    return Kind(name, recognise)
-
-
-def is_model(path: Path) -> bool:
-    """Whether it is a model file of sfumato; its weights are not read."""
-    try:
-        with open_tensors(path, "model"):
-            return True
-    except ModelFileError:
-        return False
 
 
 def _is_picture(path: Path) -> bool:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.baselines import Regression
 from sfumato.baselines.classical import richardson_lucy, wiener
 from sfumato.baselines.phase import SOLVERS
+from sfumato.baselines.regression import Regression
 from sfumato.data.seen import SeenImages
 from sfumato.errors import ImageError, RecipeError
 from sfumato.model_file import LoadedModel, load

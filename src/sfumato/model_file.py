@@ -37,6 +37,7 @@ __all__ = [
     "check_loaded",
     "has_weights_of",
     "inspect_model",
+    "is_model",
     "load",
     "sampled_as",
     "save_model",
@@ -250,6 +251,15 @@ def has_weights_of(path: str | Path, other: str | Path) -> bool:
 def sampled_as(sample: "SampleRecipe", num_samples: int) -> Sampled:
     """Draws as a recipe says, for comparing them with those of a calibration."""
     return Sampled(num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise, sample.grid)
+
+
+def is_model(path: Path) -> bool:
+    """Whether it is a model file of sfumato; its weights are not read."""
+    try:
+        with open_tensors(path, "model"):
+            return True
+    except ModelFileError:
+        return False
 
 
 def inspect_model(path: str | Path) -> ModelInfo:

@@ -5,22 +5,23 @@ Every command asks :func:`check_outputs` about all of its outputs before it begi
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sfumato.data.file_names import IMAGE_SUFFIXES
+from sfumato.data.io import open_image
 from sfumato.data.ome_zarr import is_zarr
 from sfumato.data.pairs import read_manifest
 from sfumato.data.view import View
-from sfumato.errors import OverwriteError, PairingError
+from sfumato.errors import ImageError, OverwriteError, PairingError
 from sfumato.hub import is_address
 from sfumato.marks import Kind
 
 if TYPE_CHECKING:
     from sfumato.recipe import DataRecipe
 
-__all__ = ["Written", "check_outputs", "data_places"]
+__all__ = ["Written", "check_outputs", "data_places", "image_with"]
 
 
 class Written(NamedTuple):
@@ -67,6 +68,18 @@ def check_outputs(outputs: Iterable[Written], inputs: Iterable[str | Path | None
         for source in given:
             if any(_is_same(place, file) for file in _files_of(source)):
                 raise _is_input(place, source)
+
+
+def image_with(name: str, is_ours: Callable[[Mapping[str, Any]], bool]) -> Kind:
+    """An image that is known by the metadata that sfumato keeps beside its pixels."""
+
+    def recognise(path: Path) -> bool:
+        try:
+            return is_ours(open_image(path).metadata)
+        except ImageError:
+            return False
+
+    return Kind(name, recognise)
 
 
 def data_places(data: "DataRecipe") -> list[str | None]:

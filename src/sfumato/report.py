@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sfumato import __version__
 from sfumato.durable import replace_text
 from sfumato.escaping import in_markdown, in_spreadsheet
 from sfumato.evaluate import METRICS, Evaluation, Example, Row, too_few
 from sfumato.marks import GENERATOR, PAGE, text_like
 from sfumato.ownership import Written
 from sfumato.panels import coloured, grey
+from sfumato.version import __version__
 
 __all__ = ["markdown", "report_files", "web_page", "write_csv", "write_report"]
 

@@ -24,7 +24,8 @@ from sfumato import recipe as recipes
 from sfumato.durable import replace_text
 from sfumato.errors import RunError
 from sfumato.lock import held_alone
-from sfumato.marks import Kind, is_model, json_with
+from sfumato.marks import Kind, json_with
+from sfumato.model_file import is_model
 from sfumato.ownership import Written
 from sfumato.recipe import Recipe
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato import __version__
 from sfumato.assembly import build_model
 from sfumato.durable import replace_text
 from sfumato.errors import RecipeError
@@ -29,6 +28,7 @@ from sfumato.runfolder import RunFolder
 from sfumato.schedule import LinearSchedule
 from sfumato.significance import interval, ranking
 from sfumato.train import train
+from sfumato.version import __version__
 
 __all__ = ["Trial", "candidates", "choose_metric", "sweep", "sweep_files", "table"]
 

@@ -26,10 +26,10 @@ from typing import Any, BinaryIO, Literal
 import torch
 from torch import Tensor
 
-from sfumato import __version__
 from sfumato.durable import replacing
 from sfumato.errors import ModelFileError, RunError
 from sfumato.tensor_layout import Spec, checksum, layout
+from sfumato.version import __version__
 
 __all__ = ["FORMAT", "Kind", "TensorFile", "open_tensors", "write_tensors"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.data.frames import PairSource, evenly_spread
 from sfumato.data.normalize import Normalization
 from sfumato.model import CVDM

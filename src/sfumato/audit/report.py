@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato import __version__
 from sfumato.audit.run import Audit
 from sfumato.data.domain import ASPECTS
 from sfumato.data.image import PixelSize
 from sfumato.data.io import write_image
 from sfumato.durable import replace_text
-from sfumato.marks import GENERATOR, PAGE, PICTURE, image_with
-from sfumato.ownership import Written
+from sfumato.marks import GENERATOR, PAGE, PICTURE
+from sfumato.ownership import Written, image_with
 from sfumato.plotting import new_figure, save_figure
+from sfumato.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

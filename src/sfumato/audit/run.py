@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sfumato.audit.consistency import Consistency, ContradictionError, check_consistency
 from sfumato.audit.disagreement import Disagreement, check_disagreement
 from sfumato.audit.forward import Forward, blurring, defocusing, imaging
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.data.domain import ASPECTS, Domain, Judgement
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sfumato import __version__
 from sfumato.errors import SfumatoError
+from sfumato.version import __version__
 
 __all__ = ["app", "plain_errors"]
 

@@ -6,10 +6,10 @@ provenance, `images` says where training images come from and `limits` what the 
 
 from dataclasses import dataclass
 
-import sfumato
 from sfumato.escaping import in_markdown
 from sfumato.model_file import LoadedModel, ModelInfo
 from sfumato.restoration.channels import measured_channels
+from sfumato.version import __version__
 
 __all__ = ["CITATION", "Credits", "model_card"]
 
@@ -57,7 +57,7 @@ def model_card(model: LoadedModel, credits: Credits, *, usage: str) -> str:
     title, problem = in_markdown(settings.name), in_markdown(settings.problem)
     sections = {
         f"# {title}": f"Restores {_PROBLEMS.get(settings.problem, problem)}. Made with sfumato, "
-        f"version {sfumato.__version__}: conditional variational diffusion, which draws samples of the images that "
+        f"version {__version__}: conditional variational diffusion, which draws samples of the images that "
         "could lie behind a measured one.",
         "## Use": usage.strip(),
         "## Input and output": "\n".join(

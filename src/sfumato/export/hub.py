@@ -10,8 +10,8 @@ from sfumato.durable import replace_text, replacing
 from sfumato.errors import RunError
 from sfumato.export.card import Credits, model_card
 from sfumato.hub import MODEL_NAME, HubAddress, local_file
-from sfumato.marks import Kind, is_model, text_like
-from sfumato.model_file import load
+from sfumato.marks import Kind, text_like
+from sfumato.model_file import is_model, load
 from sfumato.ownership import Written
 
 __all__ = ["export_hub", "hub_files", "push"]

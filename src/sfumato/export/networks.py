@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.durable import replace_text
 from sfumato.export.graph import check_graph, example_size, save_graph, to_graph
 from sfumato.marks import NETWORK, json_with

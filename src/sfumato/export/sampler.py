@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.calibration.correction import Sampled
 from sfumato.errors import RunError
 from sfumato.export.graph import example_size, onnx_library, to_graph

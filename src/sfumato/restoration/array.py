@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.calibration.correction import Sampled
 from sfumato.data.enlarged import enlarge
 from sfumato.data.pixels import as_pixels, floats

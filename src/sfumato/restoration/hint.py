@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.restoration.tiles import tiled

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel
 from sfumato.restoration.layout import choose_layout, stride

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.calibration.correction import Sampled
 from sfumato.data.file_names import take_apart
 from sfumato.model_file import LoadedModel

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.data.image import DEFAULT_MEMORY_BUDGET
 from sfumato.errors import ImageError
 from sfumato.model_file import LoadedModel

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.bounds import seed_of, whole
 from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.convert import check_format

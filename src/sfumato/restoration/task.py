@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.baselines import Regression
+from sfumato.baselines.regression import Regression
 from sfumato.calibration.correction import Correction
 from sfumato.data.normalize import Normalization
 from sfumato.data.output import OutputImage

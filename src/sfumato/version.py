@@ -1,0 +1,5 @@
+"""The version of the package, in a module that everything may import."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"
