@@ -7,24 +7,24 @@ from pathlib import Path
 import numpy as np
 import torch
 
-import sfumato.model_file
-from sfumato.assembly import build_model
+import sfumato.models.model_file
 from sfumato.data.normalize import Normalization
-from sfumato.recipe import parse
+from sfumato.models.assembly import build_model
+from sfumato.models.recipe import parse
 
 
 def model() -> Path:
     """A model file of untrained weights."""
     recipe = parse("model: {base: 2, rate_base: 2, num_scales: 1}\nsample: {steps: 2}")
     same = Normalization((0.0,), (1.0,))
-    info = sfumato.model_file.ModelInfo(recipe, 1, 1, same, same, {}, {}, factor=(1, 1))
-    sfumato.model_file.save_model("model.safetensors", build_model(recipe.model, 1, 1).state_dict(), info)
+    info = sfumato.models.model_file.ModelInfo(recipe, 1, 1, same, same, {}, {}, factor=(1, 1))
+    sfumato.models.model_file.save_model("model.safetensors", build_model(recipe.model, 1, 1).state_dict(), info)
     return Path("model.safetensors")
 
 
 def evaluate() -> None:
-    from sfumato.metrics import ssim
-    from sfumato.plotting import new_figure
+    from sfumato.figures.plotting import new_figure
+    from sfumato.statistics.metrics import ssim
 
     new_figure(2, 2).savefig("figure.png")
     image = torch.rand(1, 1, 32, 32)
@@ -55,7 +55,7 @@ def remote() -> None:
 
 
 def hub() -> None:
-    from sfumato.errors import ModelFileError
+    from sfumato.system.errors import ModelFileError
 
     os.environ["HF_HUB_OFFLINE"] = "1"
     try:

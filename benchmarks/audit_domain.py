@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from bars import Bars
 from sfumato import load
-from sfumato import recipe as recipes
 from sfumato.audit.run import judge_domain
 from sfumato.data.domain import Judgement
-from sfumato.data.io import open_image
-from sfumato.model_file import LoadedModel
-from sfumato.preparation import prepare
+from sfumato.data.images.io import open_image
+from sfumato.models import recipe as recipes
+from sfumato.models.model_file import LoadedModel
+from sfumato.training.preparation import prepare
 from w2s_denoising import RECIPE, data, noisy_images, write_manifest
 
 OTHERS = {

@@ -31,7 +31,7 @@ from sfumato.audit.forward import imaging
 from sfumato.audit.report import draw_audit
 from sfumato.audit.run import draw_samples
 from sfumato.audit.structures import ndimage, typical_contrast
-from sfumato.model_file import LoadedModel
+from sfumato.models.model_file import LoadedModel
 from sfumato.physics.structures import STRUCTURES
 from sfumato.problems.microscopy_simulation import Microscope, image_field
 

@@ -22,18 +22,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bars import DOCS, Bars, write_table
-from sfumato.calibrate import calibrate, cross_validate, measure_middles
-from sfumato.calibration.conformal import Scores, rcps, risk_control
-from sfumato.calibration.correction import FLOOR, Sampled
-from sfumato.calibration_figures import draw_calibration, draw_report
 from sfumato.data.enlarged import enlarge
 from sfumato.data.frames import PairSource
-from sfumato.held_out import HeldOutImage, restore_held_out
-from sfumato.model_file import LoadedModel, load
+from sfumato.evaluation.calibrate import calibrate, cross_validate, measure_middles
+from sfumato.evaluation.calibration_figures import draw_calibration, draw_report
+from sfumato.evaluation.held_out import HeldOutImage, restore_held_out
+from sfumato.models.correction import FLOOR, Sampled
+from sfumato.models.model_file import LoadedModel, load
 from sfumato.physics.structures import STRUCTURES
-from sfumato.preparation import open_held_out
 from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, image_field
 from sfumato.restoration.intervals import sampled_by
+from sfumato.statistics.conformal import Scores, rcps, risk_control
+from sfumato.training.preparation import open_held_out
 
 LEVEL, DELTA, SPLITS = 0.9, 0.1, 500
 SIDE, SAMPLES, STEPS = 24, 16, 8

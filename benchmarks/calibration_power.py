@@ -17,10 +17,10 @@ import torch
 from scipy.stats import kstest
 
 from bars import DOCS, Bars, write_table
-from sfumato.calibration.exchange import exchange_test, pool
-from sfumato.calibration.pooled import p_values, rank_pools
-from sfumato.calibration.ranks import member_histograms, rank_scores
-from sfumato.significance import holm
+from sfumato.statistics.exchange import exchange_test, pool
+from sfumato.statistics.pooled import p_values, rank_pools
+from sfumato.statistics.ranks import member_histograms, rank_scores
+from sfumato.statistics.significance import holm
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the exact problems are test code
 from calibrated_draws import GaussianDraws

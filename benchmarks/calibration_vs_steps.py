@@ -20,11 +20,11 @@ from torch import Tensor
 
 from bars import DOCS, Bars, write_table
 from sfumato import sample
-from sfumato.diffusion import reverse_step
-from sfumato.noise import NoiseField
-from sfumato.sampling import log_snr_grid
-from sfumato.schedule import Schedule
-from sfumato.warp import LinearWarp
+from sfumato.diffusion.gaussian import reverse_step
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.sampling import log_snr_grid
+from sfumato.diffusion.schedule import Schedule
+from sfumato.diffusion.warp import LinearWarp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the exact problems are test code
 from exact_problems import Gaussian, Mixture, log_uniform_rates, sampler_moments, smooth_covariance

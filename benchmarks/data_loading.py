@@ -29,13 +29,13 @@ from overhead import BATCH, SIDE, networks
 from sfumato import CVDM, LearnedSchedule
 from sfumato.data.batches import Batch, PatchBatches, prefetch
 from sfumato.data.frames import FilePairs, PairSource
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order, permute
 from sfumato.data.pack import pack
 from sfumato.data.packed import ATTRIBUTE, PackedPairs
 from sfumato.data.pairs import find_pairs
-from sfumato.noise import NoiseField
+from sfumato.diffusion.noise import NoiseField
 
 NUM_IMAGES, IMAGE_SIDE, STEPS_PER_TURN = 64, 512, 8
 NUM_SAMPLES = 10_000_000

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bars import Bars
-from sfumato.evaluate import evaluate, summarise
-from sfumato.methods import Method, Microscope, classical_method, model_method, open_model
-from sfumato.preparation import open_test_set
+from sfumato.evaluation.evaluate import evaluate, summarise
+from sfumato.evaluation.methods import Method, Microscope, classical_method, model_method, open_model
+from sfumato.evaluation.report import write_report
+from sfumato.models.recipe import Recipe, parse
 from sfumato.problems import microscopy_simulation as simulation
-from sfumato.recipe import Recipe, parse
-from sfumato.report import write_report
-from sfumato.train import train
+from sfumato.training.preparation import open_test_set
+from sfumato.training.train import train
 
 MOST_SECONDS = 120
 FIELDS, SIDE, PHOTONS = 5, 96, 100

@@ -29,12 +29,12 @@ from typing import Any, NamedTuple
 import torch
 
 from bars import Bars
-from sfumato.assembly import build_model
 from sfumato.data.normalize import Normalization
-from sfumato.errors import ModelFileError
-from sfumato.model_file import ModelInfo, load, save_model
-from sfumato.recipe import ModelRecipe, Recipe
-from sfumato.tensor_layout import Spec, checksum
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, load, save_model
+from sfumato.models.recipe import ModelRecipe, Recipe
+from sfumato.models.tensor_layout import Spec, checksum
+from sfumato.system.errors import ModelFileError
 
 __all__ = ["Outcome", "Parts", "fuzz", "mutants", "small_model"]
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from types import FrameType
 
 from bars import Bars
-from sfumato.data.io import open_image
-from sfumato.errors import ImageError
+from sfumato.data.images.io import open_image
+from sfumato.system.errors import ImageError
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the valid files are test code
 from io_samples import Sample, write_samples

@@ -20,7 +20,7 @@ import torch
 
 from bars import Bars
 from random_models import write_random_model
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.restoration import planning, run
 from sfumato.restoration.folder import restore_folder

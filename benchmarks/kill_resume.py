@@ -23,8 +23,8 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from bars import Bars
-from sfumato.data.io import write_image
-from sfumato.runfolder import RunFolder
+from sfumato.data.images.io import write_image
+from sfumato.training.runfolder import RunFolder
 
 SETTINGS = {
     "data.patch": 16,

@@ -23,21 +23,22 @@ import numpy as np
 from bars import Bars
 from paper.matrix import EFFORTS, PROBLEMS, Problem
 from paper.measuring import classical, comparable
-from sfumato import load, metrics
-from sfumato import recipe as recipes
-from sfumato.calibrate import calibrate, cross_validate
+from sfumato import load
+from sfumato.cli.demo_run import run_demo
 from sfumato.data.frames import PairSource
-from sfumato.demo.run import run_demo
+from sfumato.evaluation.calibrate import calibrate, cross_validate
+from sfumato.evaluation.held_out import restore_held_out
+from sfumato.evaluation.methods import Method
 from sfumato.export.card import Credits, model_card
-from sfumato.held_out import restore_held_out
-from sfumato.methods import Method
-from sfumato.model_file import JSON, LoadedModel, ModelInfo, save_model, set_calibration
-from sfumato.preparation import open_held_out
-from sfumato.recipe import Recipe
+from sfumato.models import recipe as recipes
+from sfumato.models.model_file import JSON, LoadedModel, ModelInfo, save_model, set_calibration
+from sfumato.models.recipe import Recipe
 from sfumato.restoration.array import as_restored, restore
 from sfumato.restoration.intervals import sampled_by
-from sfumato.runfolder import RunFolder
-from sfumato.train import train
+from sfumato.statistics import metrics
+from sfumato.training.preparation import open_held_out
+from sfumato.training.runfolder import RunFolder
+from sfumato.training.train import train
 from zoo_data import KINDS, Amounts, make_data
 
 ROOT = Path(__file__).parents[1]
@@ -125,7 +126,7 @@ class Making:
             sys.exit(f"{file.name} would have more than {MOST_BYTES} bytes; make the networks smaller")
         file.with_suffix(".md").write_text(card_of(file), encoding="utf-8")
         if self.name == IN_PACKAGE:
-            bundled = self.root / "src" / "sfumato" / "demo" / file.name
+            bundled = self.root / "src" / "sfumato" / "models" / file.name
             bundled.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, bundled)
         print(f"wrote {file}, {file.stat().st_size} bytes")

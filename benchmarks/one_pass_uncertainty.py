@@ -30,14 +30,14 @@ from numpy.typing import NDArray
 from bars import DOCS, Bars, write_table
 from quantile_head import quantile_head
 from sfumato import load
-from sfumato.calibration.report import Estimate
-from sfumato.inspection import crops
-from sfumato.model_file import LoadedModel
-from sfumato.noise import NoiseField
-from sfumato.preparation import open_test_set
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
+from sfumato.evaluation.inspection import crops
+from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.array import draw_blocks
-from sfumato.significance import interval
-from sfumato.uncertainty import integral_of_beta, rank_correlation
+from sfumato.statistics.report import Estimate
+from sfumato.statistics.significance import interval
+from sfumato.training.preparation import open_test_set
 
 RESULTS = Path(__file__).parent / "results" / "one_pass_uncertainty.csv"
 DOCUMENT, FIGURE = DOCS / "one_pass_uncertainty.md", DOCS / "figures" / "one_pass_uncertainty.png"

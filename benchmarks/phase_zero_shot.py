@@ -31,10 +31,10 @@ from torch import Tensor
 from bars import DOCS, Bars, write_table
 from real_phases import Field, candidates, cheek, data, forward_error, hela, high_pass, microlenses
 from sfumato import load, restore
-from sfumato import recipe as recipes
-from sfumato.baselines.phase import DARKEST
-from sfumato.data.io import open_image, write_image
-from sfumato.train import train
+from sfumato.data.images.io import open_image, write_image
+from sfumato.models import recipe as recipes
+from sfumato.physics.phase import DARKEST
+from sfumato.training.train import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "small" / "qpi_in_focus.yaml"
 RESULTS = Path(__file__).parent / "results" / "phase_zero_shot.csv"

@@ -17,7 +17,7 @@ from torch import Tensor
 from bars import Bars
 from sfumato.physics import camera, fresnel, optics, structures, through_focus, tie
 from sfumato.problems import microscopy_simulation as simulation
-from sfumato.resolution import decorrelation
+from sfumato.statistics.resolution import decorrelation
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the known images are test code
 from optical_images import WAVE, band_limited

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from sfumato.data.batches import PatchBatches, prefetch
 from sfumato.data.order import Order
+from sfumato.models.recipe import Recipe
 from sfumato.nn import UNet
-from sfumato.preparation import prepare
-from sfumato.recipe import Recipe
-from sfumato.subnormals import without_subnormals
+from sfumato.system.subnormals import without_subnormals
+from sfumato.training.preparation import prepare
 
 __all__ = ["QuantileHead", "pinball", "quantile_head"]
 

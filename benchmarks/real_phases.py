@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from bars import DOCS
-from sfumato.baselines.phase import DARKEST, SOLVERS, two_shot_phase
-from sfumato.data.io import open_image
+from sfumato.data.images.io import open_image
 from sfumato.physics import fresnel, grid
+from sfumato.physics.phase import DARKEST, SOLVERS, two_shot_phase
 from sfumato.problems.clinical import read_stack
 
 __all__ = ["Field", "cheek", "forward_error", "hela", "high_pass", "microlenses", "solved"]

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from bars import Bars
-from sfumato.assembly import build_model
-from sfumato.recipe import Recipe, load
+from sfumato.models.assembly import build_model
+from sfumato.models.recipe import Recipe, load
 
 RECIPES = Path(__file__).parents[1] / "recipes" / "small"
 CHANNELS = {"phase": (2, 1), "natural": (3, 3)}

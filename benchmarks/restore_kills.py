@@ -24,7 +24,7 @@ import numpy as np
 
 from bars import Bars
 from random_models import write_random_model
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.restoration.engine import IN_FLIGHT_PER_WORKER
 from sfumato.restoration.journal import Journal

@@ -24,12 +24,12 @@ from torch import Tensor
 
 from bars import Bars
 from sfumato import CVDM, load, sample
-from sfumato.data.io import open_image, write_image
-from sfumato.preparation import open_sources
+from sfumato.data.images.io import open_image, write_image
+from sfumato.diffusion.schedule import CosineSchedule
 from sfumato.restoration.planning import Settings, plan_restoration
 from sfumato.restoration.run import run_restoration
 from sfumato.restoration.tiles import TiledNetwork, spans, tiled
-from sfumato.schedule import CosineSchedule
+from sfumato.training.preparation import open_sources
 
 CHUNKS = (128, 192)
 STEPS, SAMPLES = 8, 2

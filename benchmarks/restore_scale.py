@@ -29,17 +29,17 @@ import torch
 
 from bars import Bars
 from random_models import write_random_model
-from sfumato.allocation import keep_freed_memory
+from sfumato.data.images.output import OutputImage
 from sfumato.data.normalize import Normalization
-from sfumato.data.output import OutputImage
-from sfumato.model_file import load
-from sfumato.noise import NoiseField
-from sfumato.posterior import Posterior
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.posterior import Posterior
+from sfumato.models.model_file import load
 from sfumato.restoration.array import draw_blocks
 from sfumato.restoration.engine import Dask
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.run import Progress, run_restoration
+from sfumato.system.allocation import keep_freed_memory
 
 TINY = Settings(num_samples=2, num_steps=4, threads=1)
 REPEATS = 5
@@ -235,7 +235,7 @@ def speedups(planned: Callable[[], Restoration]) -> list[float]:
 SAMPLING = """
 import sys, time, torch
 from sfumato import load, sample
-from sfumato.allocation import keep_freed_memory
+from sfumato.system.allocation import keep_freed_memory
 torch.set_num_threads(1)
 if sys.argv[2] == "kept":
     assert keep_freed_memory()

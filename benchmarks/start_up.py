@@ -28,19 +28,19 @@ from bars import Bars
 
 RECORD = "record or compare the files"
 PHASES = {
-    "open the images and take statistics": "sfumato.train.prepare",
-    "  open the images": "sfumato.preparation.open_sources",
-    "  normalisation": "sfumato.preparation._statistics",
-    "  central patches and their fingerprint": "sfumato.preparation.fingerprint",
-    "  domain": "sfumato.preparation._domain",
-    "  hashes of pixels": "sfumato.preparation.look_at",
-    RECORD: "sfumato.train.check_inputs",
-    "scale of what is diffused": "sfumato.train._scale",
-    "networks and optimizer": "sfumato.train.Trainer.__init__",
+    "open the images and take statistics": "sfumato.training.train.prepare",
+    "  open the images": "sfumato.training.preparation.open_sources",
+    "  normalisation": "sfumato.training.preparation._statistics",
+    "  central patches and their fingerprint": "sfumato.training.preparation.fingerprint",
+    "  domain": "sfumato.training.preparation._domain",
+    "  hashes of pixels": "sfumato.training.preparation.look_at",
+    RECORD: "sfumato.training.train.check_inputs",
+    "scale of what is diffused": "sfumato.training.train._scale",
+    "networks and optimizer": "sfumato.training.train.Trainer.__init__",
 }
 """What is printed, and the function whose time it is; one that is gone is left out."""
 SETTINGS = ("model.base=8", "model.rate_base=4", "model.num_scales=3", "data.patch=32", "train.batch_size=8")
-WARM_UP = "import sfumato.train, torch; torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])"
+WARM_UP = "import sfumato.training.train, torch; torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))])"
 
 
 class _StartedError(Exception):
@@ -74,7 +74,7 @@ def start(folder: Path) -> dict[str, float]:
     """Start a training, stop it at its first step, and say what took how long; of this process, called once."""
     began = time.perf_counter()
     from sfumato.cli.settings import recipe_of
-    from sfumato.train import Trainer, train
+    from sfumato.training.train import Trainer, train
 
     seconds = {"imports": time.perf_counter() - began}
     for phase, function in PHASES.items():

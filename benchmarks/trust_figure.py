@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bars import DOCS
 from sfumato import load, restore
 from sfumato.data.scaling import image_range, scale_to
-from sfumato.plotting import new_figure
+from sfumato.figures.plotting import new_figure
 from sfumato.problems.microscopy_simulation import image_field
 
 PIXEL_UM = 0.0313

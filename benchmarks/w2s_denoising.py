@@ -24,12 +24,13 @@ import torch
 from numpy.typing import NDArray
 
 from bars import DOCS, Bars, write_table
-from sfumato import load, metrics, restore
-from sfumato import recipe as recipes
-from sfumato.data.io import open_image, write_image
-from sfumato.panels import draw_panel
-from sfumato.runfolder import RunFolder
-from sfumato.train import train
+from sfumato import load, restore
+from sfumato.data.images.io import open_image, write_image
+from sfumato.figures.panels import draw_panel
+from sfumato.models import recipe as recipes
+from sfumato.statistics import metrics
+from sfumato.training.runfolder import RunFolder
+from sfumato.training.train import train
 
 NORMS = ("channel", "instance")
 SAMPLES, STEPS = 16, 8

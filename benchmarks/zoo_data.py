@@ -16,8 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.data.image import arrange
-from sfumato.data.io import open_image, write_image
+from sfumato.data.images.image import arrange
+from sfumato.data.images.io import open_image, write_image
+from sfumato.models.recipe import Recipe
 from sfumato.physics.optics import cutoff_frequency
 from sfumato.physics.rendering import render
 from sfumato.physics.structures import STRUCTURES
@@ -25,7 +26,6 @@ from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, Microscope, im
 from sfumato.problems.phase import PhasePairs, PhaseSettings
 from sfumato.problems.photographs import Photographs
 from sfumato.problems.request import parameters
-from sfumato.recipe import Recipe
 
 __all__ = ["KINDS", "Amounts", "Kind", "make_data"]
 

@@ -16,14 +16,14 @@ from PIL import Image
 from torch import Tensor
 
 from sfumato import LearnedSchedule, sample
-from sfumato.diagram import draw_network
-from sfumato.diffusion import amplitudes, diffuse, velocity
-from sfumato.model import Prediction
+from sfumato.diffusion.gaussian import amplitudes, diffuse, velocity
+from sfumato.diffusion.model import Prediction
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.posterior import Posterior
+from sfumato.diffusion.schedule import Schedule
+from sfumato.figures.diagram import draw_network
+from sfumato.figures.plotting import new_figure
 from sfumato.nn import UNet
-from sfumato.noise import NoiseField
-from sfumato.plotting import new_figure
-from sfumato.posterior import Posterior
-from sfumato.schedule import Schedule
 
 FIGURES = Path(__file__).parent / "figures"
 SIDE = 96
@@ -104,7 +104,7 @@ def show(plot: Any, image: Tensor, title: str, cmap: str, low: float, high: floa
 def places(rate: Tensor) -> dict[str, tuple[int, int, str]]:
     """A pixel on structure and one in the background."""
     fast, slow = (divmod(int(index), SIDE) for index in (rate.argmax(), rate.argmin()))
-    return {"structure": (*fast, BLUE), "background": (*slow, ORANGE)}  # as in sfumato.figures
+    return {"structure": (*fast, BLUE), "background": (*slow, ORANGE)}  # as in sfumato.figures.schedule_and_samples
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from sfumato import recipe
+from sfumato.models import recipe
 
 __all__ = ["reference"]
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from exact_problems import LinearGaussian, blur_matrix
-from sfumato.schedule import CosineSchedule
+from sfumato.diffusion.schedule import CosineSchedule
 
 __all__ = ["GaussianDraws"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from pair_folders import make_pairs
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.problems.microscopy_simulation import simulate
 
 __all__ = ["make_data_set", "make_photographs"]

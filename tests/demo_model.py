@@ -3,11 +3,11 @@
 import dataclasses
 from pathlib import Path
 
-from sfumato import recipe as recipes
-from sfumato.assembly import build_model
-from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import ModelInfo, save_model
+from sfumato.models import recipe as recipes
+from sfumato.models.assembly import build_model
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.model_file import ModelInfo, save_model
 
 __all__ = ["write_demo_model"]
 

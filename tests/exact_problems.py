@@ -1,7 +1,8 @@
 r"""Problems whose posterior and whose best denoiser are known, for any pixel-wise schedule.
 
-Each is a :class:`sfumato.sampling.Denoiser`, so ``sample()`` runs on it as it runs on a trained model; the network is
-replaced by :math:`E[y | z_t, x]` in closed form. A sampler is right when its draws follow the exact posterior.
+Each is a :class:`sfumato.diffusion.sampling.Denoiser`, so ``sample()`` runs on it as it runs on a trained model;
+the network is replaced by :math:`E[y | z_t, x]` in closed form. A sampler is right when its draws follow the exact
+posterior.
 
 With :math:`A = diag(\sqrt\gamma)`, :math:`S^2 = diag(1-\gamma)` and :math:`y | x \sim N(m, C)`:
 
@@ -14,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfumato.diffusion import amplitudes, velocity
-from sfumato.model import Prediction
-from sfumato.sampling import sample
-from sfumato.schedule import Schedule
+from sfumato.diffusion.gaussian import amplitudes, velocity
+from sfumato.diffusion.model import Prediction
+from sfumato.diffusion.sampling import sample
+from sfumato.diffusion.schedule import Schedule
 
 __all__ = [
     "Gaussian",

@@ -13,8 +13,8 @@ import tifffile
 import zarr
 from PIL import Image as PillowImage
 
-from sfumato.data.image import PixelSize
-from sfumato.data.io import write_image
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import write_image
 
 __all__ = ["Sample", "deltavision", "mrc_header", "pattern", "write_samples"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 
 from data_sets import make_photographs
-from sfumato.assembly import build_model
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import ModelInfo, save_model
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, save_model
+from sfumato.models.recipe import parse
 from sfumato.problems.microscopy_simulation import simulate
-from sfumato.recipe import parse
 
 __all__ = ["PAGES", "Prepare"]
 

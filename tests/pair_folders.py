@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 
 __all__ = ["TINY", "make_pairs"]
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from sfumato.allocation import keep_freed_memory
+from sfumato.system.allocation import keep_freed_memory
 
 TOUCH = """
 import resource
@@ -29,7 +29,7 @@ def test_freed_memory_is_used_again_without_the_system() -> None:
         command = [sys.executable, "-c", TOUCH.format(setting=setting)]
         return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
-    kept = "from sfumato.allocation import keep_freed_memory; assert keep_freed_memory()"
+    kept = "from sfumato.system.allocation import keep_freed_memory; assert keep_freed_memory()"
     # What convolutions fetch from the system by themselves differs between processors, 1% to 14% of all.
     assert faults(kept) < 0.3 * faults("")
 

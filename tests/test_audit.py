@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 
 import sfumato
 from pair_folders import make_pairs
-from sfumato import recipe as recipes
 from sfumato.audit import Optics, audit, write_audit
 from sfumato.audit.consistency import check_consistency
 from sfumato.audit.disagreement import check_disagreement
@@ -21,13 +20,14 @@ from sfumato.audit.forward import blurring, defocusing, imaging
 from sfumato.audit.structures import label, smooth
 from sfumato.cli import app
 from sfumato.data.domain import ASPECTS, Domain, _features_of_all, corners, features, fit_domain
-from sfumato.data.io import open_image, write_image
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
+from sfumato.data.images.io import open_image, write_image
+from sfumato.models import recipe as recipes
+from sfumato.models.model_file import LoadedModel
 from sfumato.physics import camera, optics, rendering
 from sfumato.physics.rendering import Emitters
 from sfumato.problems.phase import Geometry, PhaseSettings, intensities
-from sfumato.train import train
+from sfumato.system.errors import ImageError
+from sfumato.training.train import train
 
 Floats = NDArray[np.float64]
 

@@ -12,20 +12,20 @@ from typer.testing import CliRunner
 import sfumato
 from networks import seeded
 from pair_folders import make_pairs
-from sfumato.assembly import build_model
-from sfumato.baselines.classical import bicubic, richardson_lucy, wiener
-from sfumato.baselines.dfcan import DFCAN
-from sfumato.baselines.regression import Regression
 from sfumato.cli import app
-from sfumato.data.io import open_image, write_image
-from sfumato.errors import RecipeError
-from sfumato.model import Residual
+from sfumato.data.images.io import open_image, write_image
+from sfumato.diffusion.model import Residual
+from sfumato.diffusion.regression import Regression
+from sfumato.models.assembly import build_model
+from sfumato.models.recipe import ModelRecipe, parse
 from sfumato.nn import UNet
+from sfumato.nn.dfcan import DFCAN
 from sfumato.physics import optics
+from sfumato.physics.classical import bicubic, richardson_lucy, wiener
 from sfumato.physics.grid import Boundary
-from sfumato.recipe import ModelRecipe, parse
 from sfumato.restoration.run import restore_file
-from sfumato.train import train
+from sfumato.system.errors import RecipeError
+from sfumato.training.train import train
 from test_train import recipe
 
 OPTICS: dict[str, Any] = {"cutoff": 5.0, "pixel_um": 0.06}
@@ -121,7 +121,7 @@ def test_dfcan_has_the_published_layers() -> None:
 
 def test_dfcan_attention_follows_the_spectrum() -> None:
     """Its weights see amplitudes of the spectrum alone: shifting a periodic image shifts the attended features."""
-    from sfumato.baselines.dfcan import _power
+    from sfumato.nn.dfcan import _power
 
     image = torch.rand(1, 2, 9, 12, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     torch.testing.assert_close(_power(image), _power(image.roll((3, 5), (-2, -1))))

@@ -12,21 +12,21 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 import sfumato
-from sfumato.calibrate import calibrate, cross_validate
-from sfumato.calibration.correction import Correction, Sampled
-from sfumato.calibration_figures import draw_calibration, reliability_curve
 from sfumato.cli import app
-from sfumato.data.io import open_image, write_image
-from sfumato.errors import CalibrationError, ModelFileError
-from sfumato.held_out import HeldOutImage, restore_held_out
-from sfumato.inspection import describe
-from sfumato.methods import model_method
-from sfumato.model_file import load, set_calibration
-from sfumato.preparation import open_held_out
-from sfumato.recipe import parse
+from sfumato.data.images.io import open_image, write_image
+from sfumato.evaluation.calibrate import calibrate, cross_validate
+from sfumato.evaluation.calibration_figures import draw_calibration, reliability_curve
+from sfumato.evaluation.held_out import HeldOutImage, restore_held_out
+from sfumato.evaluation.inspection import describe
+from sfumato.evaluation.methods import model_method
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.model_file import load, set_calibration
+from sfumato.models.recipe import parse
 from sfumato.restoration.intervals import sampled_by, why_uncalibrated
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
+from sfumato.system.errors import CalibrationError, ModelFileError
+from sfumato.training.preparation import open_held_out
 from test_restoration import write_model
 
 SAMPLED = Sampled(4, 3, "2m", 0.0)

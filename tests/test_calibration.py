@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from calibrated_draws import GaussianDraws
-from sfumato.calibration.exchange import check, exchange_test, pool, pool_ranks
-from sfumato.calibration.pooled import by_images, p_values, rank_pools
-from sfumato.calibration.ranks import central_interval, coverage_scores, member_histograms, polynomials, rank_scores
-from sfumato.calibration.reliability import reliability
-from sfumato.calibration.report import measure
-from sfumato.calibration.scores import crps, energy_score, spread_and_error
-from sfumato.calibration.tarp import PROJECTIONS, reference_ranks
-from sfumato.significance import interval, ratio_interval
+from sfumato.statistics.exchange import check, exchange_test, pool, pool_ranks
+from sfumato.statistics.pooled import by_images, p_values, rank_pools
+from sfumato.statistics.ranks import central_interval, coverage_scores, member_histograms, polynomials, rank_scores
+from sfumato.statistics.reliability import reliability
+from sfumato.statistics.report import measure
+from sfumato.statistics.scores import crps, energy_score, spread_and_error
+from sfumato.statistics.significance import interval, ratio_interval
+from sfumato.statistics.tarp import PROJECTIONS, reference_ranks
 
 TESTS = ("coverage", "ranks", "random", "local_means", "band_energies")
 
@@ -288,7 +288,7 @@ def test_report_of_two_draws_of_one_image_in_whole_numbers() -> None:
 def test_blocks_of_images_give_what_all_give(monkeypatch: pytest.MonkeyPatch) -> None:
     samples, truths = GaussianDraws(8, blur=1.0).draw(5, 10, 0)
     whole = rank_pools(samples, truths)
-    monkeypatch.setattr("sfumato.calibration.pooled._AT_ONCE", 3 * 5 * 64)
+    monkeypatch.setattr("sfumato.statistics.pooled._AT_ONCE", 3 * 5 * 64)
     blocks = rank_pools(samples, truths)
     assert torch.equal(whole.histograms, blocks.histograms)
     assert all(torch.equal(whole.joint[name], blocks.joint[name]) for name in whole.joint)

@@ -14,8 +14,12 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from fuzz_model_files import Parts
 from networks import seeded
-from sfumato.assembly import build_model
-from sfumato.checkpoint import (
+from sfumato.diffusion.model import CVDM
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import load
+from sfumato.models.recipe import ModelRecipe, Recipe, dump
+from sfumato.system.errors import ModelFileError
+from sfumato.training.checkpoint import (
     StateInfo,
     TrainingState,
     inspect_state,
@@ -24,10 +28,6 @@ from sfumato.checkpoint import (
     restore_optimizer,
     save_state,
 )
-from sfumato.errors import ModelFileError
-from sfumato.model import CVDM
-from sfumato.model_file import load
-from sfumato.recipe import ModelRecipe, Recipe, dump
 
 RECIPE = Recipe(model=ModelRecipe(base=4, rate_base=2, num_scales=2))
 TEXT = dump(RECIPE)

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from sfumato.assembly import build_model, least_weights
-from sfumato.errors import RecipeError
+from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
+from sfumato.models.assembly import build_model, least_weights
+from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import SR3UNet, UNet
-from sfumato.recipe import ModelRecipe
-from sfumato.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
+from sfumato.system.errors import RecipeError
 
 SMALL: dict[str, Any] = {"base": 4, "rate_base": 2, "num_scales": 2}
 SCHEDULES = {

@@ -16,10 +16,10 @@ from torch import nn
 from torch.optim import Adam
 
 from fuzz_model_files import small_model
-from sfumato import tensor_file
-from sfumato.checkpoint import TrainingState, load_state, optimizer_tensors, save_state
-from sfumato.errors import RunError
-from sfumato.model_file import inspect_model, load, save_model
+from sfumato.models import tensor_file
+from sfumato.models.model_file import inspect_model, load, save_model
+from sfumato.system.errors import RunError
+from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, save_state
 
 
 def network(value: float) -> tuple[nn.Linear, Adam]:

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save_file
 
 from fuzz_model_files import MOST_MEGABYTES, MOST_SECONDS, Parts, fuzz, small_model
-from sfumato.errors import ModelFileError
-from sfumato.model_file import inspect_model, load
+from sfumato.models.model_file import inspect_model, load
+from sfumato.system.errors import ModelFileError
 
 Change = Callable[[Parts], None]
 

@@ -14,14 +14,14 @@ from safetensors.torch import load_file, save_file
 
 import sfumato
 from networks import seeded
-from sfumato.assembly import build_model
-from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.normalize import Normalization
-from sfumato.errors import ModelFileError, RunError
-from sfumato.model import CVDM
-from sfumato.model_file import ModelInfo, inspect_model, load, save_model, set_calibration, set_sampling
-from sfumato.recipe import ModelRecipe, Recipe
-from sfumato.tensor_file import open_tensors
+from sfumato.diffusion.model import CVDM
+from sfumato.models.assembly import build_model
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model, set_calibration, set_sampling
+from sfumato.models.recipe import ModelRecipe, Recipe
+from sfumato.models.tensor_file import open_tensors
+from sfumato.system.errors import ModelFileError, RunError
 
 AUDIT: dict[str, Any] = {
     "quantiles": {"levels": [0.01, 0.5, 0.99], "values": [[0.1, 1 / 3, 0.9]]},
@@ -194,10 +194,10 @@ HUGE = """
 import json, resource, sys, time
 from pathlib import Path
 import torch
-from sfumato.assembly import build_model
-from sfumato.errors import ModelFileError
-from sfumato.model_file import inspect_model, load
-from sfumato.recipe import ModelRecipe
+from sfumato.models.assembly import build_model
+from sfumato.system.errors import ModelFileError
+from sfumato.models.model_file import inspect_model, load
+from sfumato.models.recipe import ModelRecipe
 
 def sparse(path, rename=None):
     "A file of a model with 2 billion weights, all of them holes."

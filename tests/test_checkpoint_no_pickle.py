@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import sfumato
-from sfumato.errors import ModelFileError
-from sfumato.model_file import inspect_model, load
+from sfumato.models.model_file import inspect_model, load
+from sfumato.system.errors import ModelFileError
 
 PACKAGE = Path(sfumato.__file__).parent
 MODULES = {"pickle", "_pickle", "cPickle", "pickletools", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
@@ -85,7 +85,7 @@ def test_the_search_finds_what_it_should(source: str) -> None:
     "source",
     [
         "import numpy as np\nnp.load('x', allow_pickle=False)",
-        "from sfumato.recipe import load\nload('x')",
+        "from sfumato.models.recipe import load\nload('x')",
         "import yaml\nyaml.safe_load(text)",
         "model.load_state_dict(state)",
         "import json\njson.load(file)",

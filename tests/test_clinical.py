@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from optical_images import WAVE, even_band_limited
 from sfumato.cli import app
-from sfumato.data.io import open_image, write_image
-from sfumato.errors import ImageError
-from sfumato.metrics import ms_ssim
+from sfumato.data.images.io import open_image, write_image
 from sfumato.physics import fresnel, through_focus, tie
 from sfumato.problems.clinical import read_stack
+from sfumato.statistics.metrics import ms_ssim
+from sfumato.system.errors import ImageError
 
 SIDE, SHOT, DISTANCES = 180, 2, list(range(-4, 5))
 OPTICS = ["--wavelength-um", str(WAVE["wavelength_um"]), "--pixel-um", str(WAVE["pixel_um"])]

@@ -19,7 +19,7 @@ from page_blocks import KINDS, Block, blocks, prose
 from page_folders import PAGES
 from sfumato.cli import app
 from sfumato.cli.settings import recipe_of
-from sfumato.recipe import parse
+from sfumato.models.recipe import parse
 from test_notebooks import RUN_AS_NOTEBOOKS
 
 ROOT = Path(__file__).parents[1]

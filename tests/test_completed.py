@@ -11,21 +11,21 @@ import sfumato
 from data_sets import make_photographs
 from sfumato.data.completed import CompletedFrames, Completion
 from sfumato.data.frames import FilePairs
-from sfumato.data.io import open_image, write_image
+from sfumato.data.images.io import open_image, write_image
 from sfumato.data.pairs import Pair
-from sfumato.errors import ImageError
+from sfumato.evaluation.held_out import restore_held_out
+from sfumato.evaluation.inspection import describe
 from sfumato.export.card import Credits, model_card
 from sfumato.export.example import example_image
-from sfumato.held_out import restore_held_out
-from sfumato.inspection import describe
-from sfumato.model_file import LoadedModel
-from sfumato.preparation import open_held_out
-from sfumato.recipe import Recipe, parse
+from sfumato.models.model_file import LoadedModel
+from sfumato.models.recipe import Recipe, parse
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
-from sfumato.train import train
+from sfumato.system.errors import ImageError
+from sfumato.training.preparation import open_held_out
+from sfumato.training.train import train
 
 SIDE, BORDER = 48, 12
 

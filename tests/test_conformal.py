@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from sfumato.calibration.conformal import (
+from sfumato.statistics.conformal import (
     Scores,
     hoeffding_bentkus,
     num_units_needed,
@@ -16,7 +16,7 @@ from sfumato.calibration.conformal import (
     rcps,
     risk_control,
 )
-from sfumato.calibration.recalibration import fit_spread
+from sfumato.statistics.recalibration import fit_spread
 
 
 def single(values: np.ndarray) -> Scores:

@@ -15,13 +15,13 @@ import pytest
 import tifffile
 from PIL import Image as PillowImage
 
-from sfumato.data import convert
-from sfumato.data.convert import copy_image
-from sfumato.data.image import PixelSize, arrange
-from sfumato.data.io import open_image, write_image
-from sfumato.data.output import OutputImage
-from sfumato.data.slabs import slabs
-from sfumato.errors import ImageError
+from sfumato.data.images import convert
+from sfumato.data.images.convert import copy_image
+from sfumato.data.images.image import PixelSize, arrange
+from sfumato.data.images.io import open_image, write_image
+from sfumato.data.images.output import OutputImage
+from sfumato.data.images.slabs import slabs
+from sfumato.system.errors import ImageError
 
 Array = npt.NDArray[Any]
 
@@ -161,9 +161,9 @@ def test_a_name_is_taken_only_by_a_whole_file(tmp_path: Path) -> None:
 
 LIMITED = """
 import resource, sys
-from sfumato.data.convert import copy_image
-from sfumato.data.io import open_image
-from sfumato.errors import StorageError
+from sfumato.data.images.convert import copy_image
+from sfumato.data.images.io import open_image
+from sfumato.system.errors import StorageError
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:
     copy_image(open_image(sys.argv[1]), sys.argv[2])
@@ -201,7 +201,7 @@ def test_memory_does_not_grow_with_the_image(suffix: str, tmp_path: Path, monkey
 
 
 def test_a_copy_becomes_a_big_tiff_where_it_must(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sfumato.data.tiff_writer._BIG", 1000)
+    monkeypatch.setattr("sfumato.data.images.tiff_writer._BIG", 1000)
     copy_image(open_image(stored(tmp_path, "YX", noise((30, 20)), {})), tmp_path / "copy.tif")
     with tifffile.TiffFile(tmp_path / "copy.tif") as file:
         assert file.is_bigtiff

@@ -14,18 +14,18 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from demo_model import write_demo_model
-from sfumato.calibration.correction import Sampled
 from sfumato.cli import app
-from sfumato.data.io import open_image
-from sfumato.demo.bundled import bundled_models, demo_model
-from sfumato.demo.picture import Panel, draw_row
-from sfumato.demo.run import Demo, run_demo
-from sfumato.demo.score import score
-from sfumato.demo.specimens import FIELDS, SEED, Specimen, simulate_specimens
-from sfumato.errors import ModelFileError, RunError
-from sfumato.model_file import inspect_model, load
+from sfumato.cli.demo_picture import Panel, draw_row
+from sfumato.cli.demo_run import Demo, run_demo
+from sfumato.cli.demo_score import score
+from sfumato.data.images.io import open_image
+from sfumato.models.bundled import bundled_models, demo_model
+from sfumato.models.correction import Sampled
+from sfumato.models.model_file import inspect_model, load
 from sfumato.physics.structures import STRUCTURES
+from sfumato.problems.specimens import FIELDS, SEED, Specimen, simulate_specimens
 from sfumato.restoration.array import Restored, as_restored
+from sfumato.system.errors import ModelFileError, RunError
 from zoo_data import CALIBRATION_SEED, TEST_SEED, TRAINING_SEED
 
 

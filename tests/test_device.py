@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from random_models import write_random_model
 from sfumato.cli import app
 from sfumato.data.normalize import Normalization
-from sfumato.device import usable_device
-from sfumato.errors import RunError
-from sfumato.ranks import Ranks
+from sfumato.system.device import usable_device
+from sfumato.system.errors import RunError
+from sfumato.training.ranks import Ranks
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:7", "cpu:1", "cpu:x", ""])

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from sfumato import diffusion
-from sfumato.diffusion import Gaussian
+from sfumato.diffusion import gaussian as diffusion
+from sfumato.diffusion.gaussian import Gaussian
 
 LEVELS = st.tuples(st.floats(1e-6, 20), st.floats(1e-6, 20)).map(sorted).filter(lambda u: u[1] - u[0] > 1e-6)
 VALUES = st.floats(-3, 3)

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from sfumato import doctor
+from sfumato.cli import doctor_report as doctor
 
 
 def test_report_names_versions_devices_and_speed() -> None:

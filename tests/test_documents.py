@@ -21,7 +21,7 @@ def names_in_notation() -> list[str]:
 @pytest.mark.parametrize("name", names_in_notation())
 def test_every_name_of_the_notation_exists(name: str) -> None:
     module, *attributes = name.split(".")
-    found: object = importlib.import_module(f"sfumato.{module}")
+    found: object = importlib.import_module("sfumato.nn" if module == "nn" else f"sfumato.diffusion.{module}")
     for attribute in attributes:
         fields = getattr(found, "__dataclass_fields__", {})
         assert hasattr(found, attribute) or attribute in fields, f"{name} is in docs/notation.md but not in the package"
@@ -32,7 +32,7 @@ def test_every_public_function_of_the_method_is_in_the_notation() -> None:
     """The functions that carry the paper's equations, by module."""
     text = (ROOT / "docs" / "notation.md").read_text(encoding="utf-8")
     for module in ("losses", "elbo"):
-        offered = importlib.import_module(f"sfumato.{module}").__all__
+        offered = importlib.import_module(f"sfumato.diffusion.{module}").__all__
         for name in offered:
             if name.islower() and name != "times":
                 assert f"`{module}.{name}`" in text, f"{module}.{name} is missing from docs/notation.md"

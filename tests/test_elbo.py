@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from sfumato import diffusion, elbo
-from sfumato.schedule import CosineSchedule, LearnedSchedule, LinearSchedule, Schedule
-from sfumato.warp import LinearWarp
+from sfumato.diffusion import elbo
+from sfumato.diffusion import gaussian as diffusion
+from sfumato.diffusion.schedule import CosineSchedule, LearnedSchedule, LinearSchedule, Schedule
+from sfumato.diffusion.warp import LinearWarp
 
 VARIANCE = torch.tensor([0.5, 0.1, 0.02], dtype=torch.float64).reshape(1, 1, 1, 3)
 RATES = torch.tensor([6.0, 9.0, 14.0], dtype=torch.float64).reshape(1, 1, 1, 3)

@@ -17,21 +17,21 @@ from sfumato.audit.files import read_measured, read_restored
 from sfumato.cli import app
 from sfumato.data.enlarged import EnlargedFrames, enlarge
 from sfumato.data.frames import FilePairs, FrameReader
-from sfumato.data.image import PixelSize
-from sfumato.data.io import open_image, write_image
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import open_image, write_image
 from sfumato.data.pack import pack
 from sfumato.data.packed import PackedPairs
 from sfumato.data.pairs import Pair, find_pairs
-from sfumato.errors import ImageError, PairingError
-from sfumato.inspection import read_image
-from sfumato.model_file import LoadedModel, save_model
-from sfumato.preparation import prepare
+from sfumato.evaluation.inspection import read_image
+from sfumato.models.model_file import LoadedModel, save_model
+from sfumato.models.recipe import Recipe
 from sfumato.problems.natural import coarsen
-from sfumato.recipe import Recipe
 from sfumato.restoration.array import enlargement, normalised
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
-from sfumato.train import train
+from sfumato.system.errors import ImageError, PairingError
+from sfumato.training.preparation import prepare
+from sfumato.training.train import train
 from test_train import recipe
 
 SMALL = (18, 21)

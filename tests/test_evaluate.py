@@ -13,20 +13,20 @@ from typer.testing import CliRunner
 
 from data_sets import make_photographs
 from pair_folders import TINY, make_pairs
-from sfumato import metrics
 from sfumato.cli import app
 from sfumato.data.frames import FilePairs
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
-from sfumato.errors import ImageError, PairingError, RecipeError
-from sfumato.evaluate import Evaluation, evaluate, pool, summarise, too_few
-from sfumato.methods import Method, Microscope, classical_method, model_method, open_model
-from sfumato.model_file import load
-from sfumato.preparation import open_sources, open_test_set
-from sfumato.recipe import DataRecipe, Recipe, parse
-from sfumato.report import markdown, web_page, write_csv
-from sfumato.train import train
+from sfumato.evaluation.evaluate import Evaluation, evaluate, pool, summarise, too_few
+from sfumato.evaluation.methods import Method, Microscope, classical_method, model_method, open_model
+from sfumato.evaluation.report import markdown, web_page, write_csv
+from sfumato.models.model_file import load
+from sfumato.models.recipe import DataRecipe, Recipe, parse
+from sfumato.statistics import metrics
+from sfumato.system.errors import ImageError, PairingError, RecipeError
+from sfumato.training.preparation import open_sources, open_test_set
+from sfumato.training.train import train
 from test_train import recipe
 
 Image = NDArray[np.generic]

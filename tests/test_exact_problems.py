@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal, Normal
 
 from exact_problems import Gaussian, Heteroscedastic, LinearGaussian, Mixture, log_uniform_rates, smooth_covariance
-from sfumato.diffusion import amplitudes
-from sfumato.schedule import Schedule
-from sfumato.warp import LinearWarp
+from sfumato.diffusion.gaussian import amplitudes
+from sfumato.diffusion.schedule import Schedule
+from sfumato.diffusion.warp import LinearWarp
 
 SIZE = 6
 RATES = log_uniform_rates((1, 1, 2, 3))

@@ -16,16 +16,16 @@ from typer.testing import CliRunner
 
 from networks import seeded
 from sfumato import load, restore
-from sfumato.assembly import build_model
-from sfumato.calibration.correction import Correction, Sampled
 from sfumato.cli import app
 from sfumato.data.normalize import Normalization
-from sfumato.errors import RunError
-from sfumato.model_file import ModelInfo, save_model
+from sfumato.diffusion.noise import NoiseField
+from sfumato.models.assembly import build_model
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.model_file import ModelInfo, save_model
+from sfumato.models.recipe import parse
 from sfumato.nn.blocks import pad_to_stride
-from sfumato.noise import NoiseField
-from sfumato.recipe import parse
 from sfumato.restoration.intervals import sampled_by
+from sfumato.system.errors import RunError
 
 ROOT = Path(__file__).parents[1]
 SAMPLED = Sampled(3, 4, "2m", 0.0)

@@ -11,15 +11,15 @@ from typer.testing import CliRunner
 
 from networks import seeded
 from pair_folders import make_pairs
-from sfumato.baselines.dfcan import DFCAN
 from sfumato.cli import app
-from sfumato.diagram import draw_network, trace
-from sfumato.figures import draw_comparison, draw_gamma, draw_samples, draw_schedule, otsu, zones
-from sfumato.inspection import describe, draw_posterior, read_image
-from sfumato.model_file import load
+from sfumato.diffusion.schedule import CosineSchedule, LearnedSchedule, Schedule
+from sfumato.evaluation.inspection import describe, draw_posterior, read_image
+from sfumato.figures.diagram import draw_network, trace
+from sfumato.figures.schedule_and_samples import draw_comparison, draw_gamma, draw_samples, draw_schedule, otsu, zones
+from sfumato.models.model_file import load
 from sfumato.nn import SR3UNet, UNet
-from sfumato.schedule import CosineSchedule, LearnedSchedule, Schedule
-from sfumato.train import train
+from sfumato.nn.dfcan import DFCAN
+from sfumato.training.train import train
 from test_train import recipe
 
 

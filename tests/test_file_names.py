@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.data.file_names import image_stem, take_apart
-from sfumato.data.links import file_key, first_repeat
+from sfumato.data.images.file_names import image_stem, take_apart
+from sfumato.data.images.links import file_key, first_repeat
 
 
 @pytest.mark.parametrize(

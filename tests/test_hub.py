@@ -14,13 +14,13 @@ import yaml
 from fake_hub import COMMIT, fake_hub
 from random_models import write_random_model
 from sfumato import load
-from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.normalize import Normalization
-from sfumato.errors import ModelFileError
 from sfumato.export.card import Credits
 from sfumato.export.hub import export_hub
-from sfumato.hub import HubAddress
-from sfumato.model_file import set_calibration
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.hub import HubAddress
+from sfumato.models.model_file import set_calibration
+from sfumato.system.errors import ModelFileError
 
 CREDITS = Credits("CC-BY-4.0", ("Ada Lovelace", "Mary Somerville"))
 needs_hub = pytest.mark.skipif(
@@ -91,7 +91,7 @@ def refuse(*args): raise OSError("the network is off")
 socket.socket.connect = socket.getaddrinfo = refuse
 from pathlib import Path
 import sfumato
-from sfumato.errors import ModelFileError
+from sfumato.system.errors import ModelFileError
 for place in ["hf://lab/denoiser", "hf://lab/denoiser@{COMMIT}", Path("hf://lab/denoiser#sha256={sha256}")]:
     print(sfumato.load(place).sha256)
 for place in ["hf://lab/denoiser#sha256={"0" * 64}", "hf://lab/denoiser@v9", "hf://lab/other"]:
@@ -124,7 +124,7 @@ try:
     main()
 except SystemExit as ended:
     assert not ended.code, ended.code
-from sfumato.model_file import set_calibration
+from sfumato.models.model_file import set_calibration
 set_calibration("hf://lab/denoiser", None, {str(copy)!r})
 """,
         HF_HOME=str(tmp_path / "home"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import zarr
 
-from sfumato.data.identity import Identity, identify
-from sfumato.data.io import write_image
-from sfumato.errors import ImageError
+from sfumato.data.images.identity import Identity, identify
+from sfumato.data.images.io import write_image
+from sfumato.system.errors import ImageError
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_536, 65_537, 300_000])

@@ -26,11 +26,11 @@ from hypothesis import strategies as st
 from PIL import Image as PillowImage
 
 from io_samples import Sample, deltavision, mrc_header, pattern, write_samples
-from sfumato.data import raster, tiff_image
-from sfumato.data.image import AXES, Image, PixelSize, Region, arrange
-from sfumato.data.io import open_image, write_image
-from sfumato.data.tiff_codec import unpack
-from sfumato.errors import ImageError, SfumatoError
+from sfumato.data.images import raster, tiff_image
+from sfumato.data.images.image import AXES, Image, PixelSize, Region, arrange
+from sfumato.data.images.io import open_image, write_image
+from sfumato.data.images.tiff_codec import unpack
+from sfumato.system.errors import ImageError, SfumatoError
 
 Array = npt.NDArray[Any]
 MEGABYTE = 10**6
@@ -703,7 +703,7 @@ def test_a_name_is_taken_only_when_the_image_is_whole(
         for place in (
             "tifffile.imwrite",
             "numpy.save",
-            "sfumato.data.raster.zlib.compressobj",
+            "sfumato.data.images.raster.zlib.compressobj",
             "zarr.Array.__setitem__",
         ):
             patch.setattr(place, break_off)
@@ -753,7 +753,7 @@ def test_arrange_drops_no_pixels() -> None:
 
 
 def modules() -> Iterator[str]:
-    code = "import sys; from sfumato.data.io import open_image; open_image(sys.argv[1]); print(*sys.modules)"
+    code = "import sys; from sfumato.data.images.io import open_image; open_image(sys.argv[1]); print(*sys.modules)"
     with TemporaryDirectory() as folder:
         np.save(f"{folder}/a.npy", np.zeros((2, 2)))
         command = [sys.executable, "-c", code, f"{folder}/a.npy"]

@@ -19,9 +19,9 @@ import tifffile
 from PIL import Image as PillowImage
 
 from io_samples import deltavision, mrc_header, pattern
-from sfumato.data.image import PixelSize
-from sfumato.data.io import open_image, write_image
-from sfumato.errors import ImageError
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import open_image, write_image
+from sfumato.system.errors import ImageError
 
 SIDE = 316_228  # its square is 100 gigapixels
 

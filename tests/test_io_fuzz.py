@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import fuzz_readers
 from fuzz_readers import KINDS, MOST_BYTES, MOST_SECONDS, Edit, damage, peak_memory, try_file
 from io_samples import Sample, write_samples
-from sfumato.errors import ImageError
+from sfumato.system.errors import ImageError
 
 NUM_FILES = 2000
 

@@ -11,8 +11,8 @@ import pytest
 import tifffile
 from PIL import Image as PillowImage
 
-from sfumato.data.image import Image, PixelSize
-from sfumato.data.io import open_image
+from sfumato.data.images.image import Image, PixelSize
+from sfumato.data.images.io import open_image
 
 DATA = os.environ.get("SFUMATO_DATA")
 pytestmark = pytest.mark.skipif(DATA is None, reason="set SFUMATO_DATA to the folder of image sets")

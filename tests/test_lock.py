@@ -8,14 +8,14 @@ from typing import BinaryIO
 
 import pytest
 
-from sfumato import lock
-from sfumato.errors import RunError
-from sfumato.lock import held_alone
+from sfumato.system import lock
+from sfumato.system.errors import RunError
+from sfumato.system.lock import held_alone
 
 HOLD = """
 import sys
 from pathlib import Path
-from sfumato.lock import held_alone
+from sfumato.system.lock import held_alone
 with held_alone(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

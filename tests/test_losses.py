@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from sfumato import losses
-from sfumato.losses import Losses
-from sfumato.schedule import LearnedSchedule, PaperSchedule, Schedule
-from sfumato.warp import LinearWarp
+from sfumato.diffusion import losses
+from sfumato.diffusion.losses import Losses
+from sfumato.diffusion.schedule import LearnedSchedule, PaperSchedule, Schedule
+from sfumato.diffusion.warp import LinearWarp
 
 RATES = torch.linspace(2, 9, 24, dtype=torch.float64).reshape(2, 1, 3, 4)
 SCHEDULE = Schedule(RATES, LinearWarp(0.5, 1.5), reference_rate=2.0)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from pair_folders import make_pairs
 from sfumato.data.matching import MatchedPairs, affine_fit
-from sfumato.errors import PairingError
-from sfumato.train import train
+from sfumato.system.errors import PairingError
+from sfumato.training.train import train
 from test_pack import Memory
 from test_train import recipe
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from optical_images import band_limited
-from sfumato import metrics
+from sfumato.statistics import metrics
 
 torchmetrics_image = pytest.importorskip("torchmetrics.functional.image", reason="the extra `evaluate` is missing")
 

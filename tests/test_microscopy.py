@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 from sfumato.cli import app
 from sfumato.data.frames import FilePairs
 from sfumato.data.pairs import read_manifest
-from sfumato.errors import ImageError, PairingError, RecipeError
 from sfumato.physics import structures
 from sfumato.problems import microscopy
 from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, Microscope, image_field, simulate
 from sfumato.problems.registry import open_problem
 from sfumato.problems.request import Request
-from sfumato.resolution import decorrelation
+from sfumato.statistics.resolution import decorrelation
+from sfumato.system.errors import ImageError, PairingError, RecipeError
 
 NAMES = list(structures.STRUCTURES)
 needs_data = pytest.mark.skipif("SFUMATO_DATA" not in os.environ, reason="needs SFUMATO_DATA")

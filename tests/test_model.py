@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from networks import seeded
-from sfumato import CVDM, LearnedSchedule, losses
-from sfumato.diffusion import amplitudes, diffuse, velocity
-from sfumato.losses import Losses
-from sfumato.model import Objective, Predicts, Smoothness
+from sfumato import CVDM, LearnedSchedule
+from sfumato.diffusion import losses
+from sfumato.diffusion.gaussian import amplitudes, diffuse, velocity
+from sfumato.diffusion.losses import Losses
+from sfumato.diffusion.model import Objective, Predicts, Smoothness
+from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LinearSchedule, PaperSchedule
 from sfumato.nn import UNet
-from sfumato.schedule import CosineSchedule, GlobalSchedule, LinearSchedule, PaperSchedule
 
 T = torch.tensor([0.2, 0.5, 0.9])
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.data.image import PixelSize
-from sfumato.data.output import OutputImage
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.output import OutputImage
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries that are not ours
 

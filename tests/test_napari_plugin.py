@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.calibration.correction import Correction, Sampled
-from sfumato.model_file import save_model, set_calibration
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.model_file import save_model, set_calibration
 
 napari = pytest.importorskip("napari", reason="napari is not installed", exc_type=ImportError)
 pytest.importorskip("qtpy", reason="no Qt binding is installed", exc_type=ImportError)
@@ -252,7 +252,7 @@ def test_errors_are_notifications_with_their_own_text(viewer: Any, model_file: P
     broken = tmp_path / "broken.safetensors"
     broken.write_bytes(b"no model at all")
     (message,) = told(lambda: widget.model.open(broken), lambda: widget.model.card_text == "")
-    with pytest.raises(sfumato.errors.ModelFileError) as raised:
+    with pytest.raises(sfumato.system.errors.ModelFileError) as raised:
         sfumato.load(broken)
     assert message == str(raised.value)
     (message,) = told(lambda: widget.start(whole=True), lambda: True)
@@ -462,7 +462,7 @@ def test_colours_are_channels() -> None:
 
 def test_too_many_axes_are_refused() -> None:
     layer = layer_of(np.zeros((1, 1, 1, 1, 8, 8)))
-    with pytest.raises(sfumato.errors.ImageError, match="has 6 axes"):
+    with pytest.raises(sfumato.system.errors.ImageError, match="has 6 axes"):
         Source.of(layer, None, 2)
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from data_sets import make_photographs
-from sfumato.errors import RecipeError
 from sfumato.problems.natural import coarsen
 from sfumato.problems.registry import open_problem
 from sfumato.problems.request import Request
+from sfumato.system.errors import RecipeError
 
 
 @pytest.mark.parametrize("factor", [4, 8])

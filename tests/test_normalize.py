@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sfumato.data import normalize
 from sfumato.data.normalize import Normalization, fit, fit_together
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 LEVELS = (0.001, 0.999)
 

@@ -9,7 +9,7 @@ import pytest
 
 import sfumato
 from attack.attacking import run
-from sfumato.data.io import open_image, write_image
+from sfumato.data.images.io import open_image, write_image
 from test_old_files import PACK, TRAIN
 from test_old_restorations import OPTIONS
 

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from sfumato.cli import app
-from sfumato.data.io import open_image, write_image
-from sfumato.errors import RunError
+from sfumato.data.images.io import open_image, write_image
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.run import run_restoration, verify
+from sfumato.system.errors import RunError
 
 OLD = Path(__file__).parent / "old_files" / "restoration"
 SETTINGS = Settings(num_samples=2, num_steps=2, chunk=16, halo=8, threads=1)

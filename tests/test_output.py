@@ -11,12 +11,12 @@ import pytest
 import yaozarrs
 import zarr
 
-from sfumato.data.image import PixelSize
-from sfumato.data.io import open_image, write_image
-from sfumato.data.ome_zarr import open_ome_zarr
-from sfumato.data.output import OutputImage
-from sfumato.data.pyramid import halve_pixels
-from sfumato.errors import ImageError, StorageError
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import open_image, write_image
+from sfumato.data.images.ome_zarr import open_ome_zarr
+from sfumato.data.images.output import OutputImage
+from sfumato.data.images.pyramid import halve_pixels
+from sfumato.system.errors import ImageError, StorageError
 
 Array = npt.NDArray[Any]
 Version = Literal["0.4", "0.5"]

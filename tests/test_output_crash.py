@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.data.output import OutputImage
-from sfumato.errors import StorageError
+from sfumato.data.images.output import OutputImage
+from sfumato.system.errors import StorageError
 
 SIDE, NUM_BLOCKS = 256, 16
 SHAPE = (SIDE, SIDE * NUM_BLOCKS)
 WORKER = f"""
 import resource, sys
 import numpy as np
-from sfumato.data.output import OutputImage
-from sfumato.errors import StorageError
+from sfumato.data.images.output import OutputImage
+from sfumato.system.errors import StorageError
 
 place, first, step, limit = sys.argv[1], *map(int, sys.argv[2:])
 output = OutputImage.open(place)
@@ -115,7 +115,7 @@ def test_a_killed_process_leaves_whole_blocks(sharded: bool, tmp_path: Path) -> 
 
 CREATOR = """
 import sys
-from sfumato.data.output import OutputImage
+from sfumato.data.images.output import OutputImage
 print("ready", flush=True)
 for number in range(1000):
     OutputImage.create(f"{sys.argv[1]}/{number}.zarr", shape=(300, 300), dtype="uint8", axes="YX", num_levels=3)

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from object_store import objects
-from sfumato.data.image import PixelSize
-from sfumato.data.io import open_image
-from sfumato.data.output import OutputImage
-from sfumato.errors import ImageError, StorageError
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import open_image
+from sfumato.data.images.output import OutputImage
+from sfumato.system.errors import ImageError, StorageError
 from test_output import VERSIONS, Version, blocks, create, fill, noise
 
 pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -98,7 +98,7 @@ def test_the_extra_is_named_where_a_library_is_missing(missing: str) -> None:
     program = f"""
 import sys
 sys.modules[{missing!r}] = None  # as Python does for what cannot be imported
-from sfumato.data.output import OutputImage
+from sfumato.data.images.output import OutputImage
 try:
     OutputImage.open("s3://bucket/out.zarr")
 except ValueError as error:

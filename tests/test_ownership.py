@@ -9,17 +9,17 @@ import pytest
 from PIL import Image
 
 from networks import seeded
-from sfumato.assembly import build_model
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
-from sfumato.errors import OverwriteError
-from sfumato.marks import ANYTHING, GENERATOR, JOURNAL, NETWORK, PACKAGE, PAGE, PICTURE, json_with
-from sfumato.model_file import ModelInfo, has_weights_of, is_model, save_model, set_calibration
-from sfumato.ownership import Written, check_outputs, image_with
-from sfumato.panels import save_picture
-from sfumato.plotting import new_figure, save_figure
-from sfumato.recipe import parse
-from sfumato.runfolder import RunFolder
+from sfumato.figures.panels import save_picture
+from sfumato.figures.plotting import new_figure, save_figure
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, has_weights_of, is_model, save_model, set_calibration
+from sfumato.models.ownership import Written, check_outputs, image_with
+from sfumato.models.recipe import parse
+from sfumato.system.errors import OverwriteError
+from sfumato.system.marks import ANYTHING, GENERATOR, JOURNAL, NETWORK, PACKAGE, PAGE, PICTURE, json_with
+from sfumato.training.runfolder import RunFolder
 
 
 def check(place: str | Path, *inputs: str | Path) -> None:

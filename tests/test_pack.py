@@ -25,7 +25,7 @@ from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs
 from sfumato.data.pixel_hash import PairHashes, pixel_hash, region
 from sfumato.data.source_files import SourceFile
-from sfumato.errors import SfumatoError
+from sfumato.system.errors import SfumatoError
 
 Array = NDArray[np.generic]
 

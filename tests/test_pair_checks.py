@@ -8,12 +8,12 @@ import pytest
 from numpy.typing import NDArray
 
 from sfumato.data.frames import FilePairs
-from sfumato.data.image import PixelSize
-from sfumato.data.io import write_image
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import write_image
 from sfumato.data.matching import MatchedPairs
 from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pairs import Pair
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 Image = NDArray[np.float32]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sfumato.panels import draw_panel
+from sfumato.figures.panels import draw_panel
 
 
 @pytest.mark.parametrize("size", [0.01, 3.0])

@@ -25,7 +25,7 @@ from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
 from paper.measuring import _single, comparable, score_estimate, unknown_share
 from paper.sources import held_out_images, make_data, recipe_for
 from paper.stored import Figures, Places, Row
-from sfumato.model import CVDM, Prediction
+from sfumato.diffusion.model import CVDM, Prediction
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "paper_small.py"

@@ -11,10 +11,10 @@ from pair_folders import make_pairs
 from paper.matrix import CELLS
 from paper.variants import VARIANTS, changed
 from sfumato import load, restore
-from sfumato.assembly import build_model
-from sfumato.model import CVDM
-from sfumato.recipe import ModelRecipe
-from sfumato.train import train
+from sfumato.diffusion.model import CVDM
+from sfumato.models.assembly import build_model
+from sfumato.models.recipe import ModelRecipe
+from sfumato.training.train import train
 from test_train import recipe
 
 SMALL = {"base": 4, "rate_base": 2, "num_scales": 2, "norm": "channel"}

@@ -8,14 +8,14 @@ import torch
 
 import sfumato
 from pair_folders import make_pairs
-from sfumato.calibration.correction import Correction, Sampled
-from sfumato.data.array_image import ArrayImage
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel, set_calibration
+from sfumato.data.images.array_image import ArrayImage
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.model_file import LoadedModel, set_calibration
 from sfumato.restoration.local_schedule import curves_at, schedule_of
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.parts import Field, Parts
-from sfumato.train import train
+from sfumato.system.errors import ImageError
+from sfumato.training.train import train
 from test_train import recipe
 
 

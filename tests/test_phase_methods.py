@@ -11,18 +11,18 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from optical_images import WAVE, even_band_limited
-from sfumato import metrics
-from sfumato.baselines.phase import SOLVERS, solve, two_shot_phase
 from sfumato.cli import app
 from sfumato.data.frames import FilePairs
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.pairs import find_pairs
-from sfumato.errors import ImageError, RecipeError
-from sfumato.evaluate import evaluate, summarise
-from sfumato.methods import Method, classical_method
-from sfumato.phase_methods import TwoShots, phase_method
+from sfumato.evaluation.evaluate import evaluate, summarise
+from sfumato.evaluation.methods import Method, classical_method
+from sfumato.evaluation.phase_methods import TwoShots, phase_method
+from sfumato.evaluation.report import markdown
 from sfumato.physics import fresnel, tie
-from sfumato.report import markdown
+from sfumato.physics.phase import SOLVERS, solve, two_shot_phase
+from sfumato.statistics import metrics
+from sfumato.system.errors import ImageError, RecipeError
 
 DEFOCUS = 0.1
 GEOMETRIES: dict[str, tuple[float, ...]] = {"1,-1": (1.0, -1.0), "0,1": (0.0, 1.0), "-1,0": (-1.0, 0.0)}

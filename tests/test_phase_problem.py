@@ -8,14 +8,14 @@ import torch
 
 from data_sets import make_photographs
 from optical_images import WAVE, band_limited
-from sfumato.data.io import write_image
-from sfumato.errors import PairingError, RecipeError
+from sfumato.data.images.io import write_image
 from sfumato.physics import fresnel, tie
 from sfumato.problems.clinical import Stack, protocol, read_stack, two_shot_tie
 from sfumato.problems.phase import Geometry, PhasePairs, PhaseSettings, intensities, transported
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.registry import open_problem
 from sfumato.problems.request import Forward, Request
+from sfumato.system.errors import PairingError, RecipeError
 
 
 def opened(folder: Path, **forward: float | tuple[float, ...]) -> dict[str, PhasePairs]:

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.bounds import seed_of, whole
 from sfumato.data.enlarged import enlarge
+from sfumato.data.images.pixels import as_pixels, floats
 from sfumato.data.normalize import Normalization
-from sfumato.data.pixels import as_pixels, floats
-from sfumato.errors import ImageError, RecipeError
+from sfumato.system.bounds import seed_of, whole
+from sfumato.system.errors import ImageError, RecipeError
 
 FAR = 2**30
 

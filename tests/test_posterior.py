@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.posterior import Posterior
+from sfumato.diffusion.posterior import Posterior
 
 
 @given(

@@ -11,13 +11,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pair_folders import make_pairs
-from sfumato.assembly import build_model
-from sfumato.preparation import prepare
-from sfumato.ranks import Ranks
-from sfumato.recipe import parse
-from sfumato.runfolder import RunFolder
-from sfumato.sampling import Grid, Solver, sample
-from sfumato.train import Trainer
+from sfumato.diffusion.sampling import Grid, Solver, sample
+from sfumato.models.assembly import build_model
+from sfumato.models.recipe import parse
+from sfumato.training.preparation import prepare
+from sfumato.training.ranks import Ranks
+from sfumato.training.runfolder import RunFolder
+from sfumato.training.train import Trainer
 from test_train import recipe
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sfumato.progress import Bar
+from sfumato.system.progress import Bar
 
 
 def minutes_left(text: str) -> list[float]:
@@ -17,7 +17,7 @@ def test_a_night_asleep_is_soon_forgotten(monkeypatch: pytest.MonkeyPatch, capsy
     """A step every second, with eight hours between two of them."""
     seconds = itertools.chain(range(100), range(28_900, 30_000))
     clock: Iterator[float] = map(float, seconds)
-    monkeypatch.setattr("sfumato.progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("sfumato.system.progress.time.monotonic", lambda: next(clock))
     with Bar("training", 1000) as bar:
         for done in range(1, 401):
             bar.show(done, "")

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sfumato.data.image import PixelSize
-from sfumato.data.pyramid import halve_pixels, plan_levels
-from sfumato.errors import ImageError
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.pyramid import halve_pixels, plan_levels
+from sfumato.system.errors import ImageError
 
 Array = npt.NDArray[Any]
 

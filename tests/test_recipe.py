@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sfumato import recipe
 from sfumato.cli.settings import places, recipe_of
-from sfumato.errors import RecipeError
+from sfumato.models import recipe
+from sfumato.system.errors import RecipeError
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 import sfumato
 from data_sets import make_data_set
 from pair_folders import TINY
-from sfumato.assembly import build_model
 from sfumato.cli import app
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import ModelInfo, save_model
-from sfumato.preparation import prepare
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, save_model
+from sfumato.models.recipe import Recipe, load
 from sfumato.problems.microscopy_simulation import simulate
 from sfumato.problems.registry import PROBLEMS
-from sfumato.recipe import Recipe, load
 from sfumato.restoration.array import normalised
+from sfumato.training.preparation import prepare
 
 RECIPES = Path(__file__).parents[1] / "recipes"
 FULL = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name not in ("small", "zoo"))

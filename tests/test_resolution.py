@@ -10,8 +10,8 @@ import pytest
 import tifffile
 import torch
 
-from sfumato import resolution
 from sfumato.physics import camera, optics, rendering, structures
+from sfumato.statistics import resolution
 
 DATA = os.environ.get("SFUMATO_DATA")
 

@@ -24,16 +24,16 @@ from typer.testing import CliRunner
 
 from networks import seeded
 from object_store import objects
-from sfumato.assembly import build_model
 from sfumato.cli import app
-from sfumato.data.image import PixelSize
-from sfumato.data.io import open_image, write_image
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import open_image, write_image
 from sfumato.data.normalize import Normalization
-from sfumato.errors import ImageError, ModelFileError, RunError
-from sfumato.model_file import ModelInfo, load, save_model
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.sampling import sample
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, load, save_model
+from sfumato.models.recipe import parse
 from sfumato.nn import UNet
-from sfumato.noise import NoiseField
-from sfumato.recipe import parse
 from sfumato.restoration import run
 from sfumato.restoration.array import draw_blocks, normalised, restore
 from sfumato.restoration.engine import Dask
@@ -43,7 +43,7 @@ from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, run_restoration, verify
 from sfumato.restoration.statistics import Statistics
-from sfumato.sampling import sample
+from sfumato.system.errors import ImageError, ModelFileError, RunError
 
 SMALL = Settings(num_samples=2, num_steps=3, chunk=32, halo=32, batch=2, threads=1)
 """Chunks of 32 pixels, seen with a halo that one call of the network below does not look beyond."""
@@ -773,7 +773,7 @@ def test_progress_is_told_within_a_chunk(model: Path, source: Path, tmp_path: Pa
 def test_lines_tell_of_one_chunk_on_its_way(
     is_folder: bool, model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sfumato.progress._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("sfumato.system.progress._SECONDS_BETWEEN_LINES", 0.0)
     measured, output = (source.parent, tmp_path / "out") if is_folder else (source, tmp_path / "out.tif")
     options = ["--samples", "2", "--steps", "4", "--batch", "1"]
     done = CliRunner().invoke(app, ["restore", str(model), str(measured), str(output), *options])

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.data.io import open_image, write_image
-from sfumato.errors import RunError
+from sfumato.data.images.io import open_image, write_image
 from sfumato.restoration.engine import Certificates, Dask
 from sfumato.restoration.planning import plan_restoration
 from sfumato.restoration.run import run_restoration
+from sfumato.system.errors import RunError
 from test_restoration import SMALL, noise, write_model
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates")

@@ -11,17 +11,18 @@ from typer.testing import CliRunner
 
 import sfumato
 from pair_folders import make_pairs
-from sfumato import sampling, validation
 from sfumato.cli import app
-from sfumato.data.image import PixelSize
-from sfumato.data.io import open_image, write_image
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import open_image, write_image
 from sfumato.data.normalize import Normalization
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel, save_model
-from sfumato.noise import NoiseField
+from sfumato.diffusion import sampling
+from sfumato.diffusion.noise import NoiseField
+from sfumato.models.model_file import LoadedModel, save_model
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
-from sfumato.train import train
+from sfumato.system.errors import ImageError
+from sfumato.training import validation
+from sfumato.training.train import train
 from test_train import recipe
 
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from pair_folders import make_pairs
-from sfumato import run_inputs
-from sfumato.data.io import write_image
-from sfumato.errors import RunError
-from sfumato.preparation import prepare
-from sfumato.run_inputs import check_inputs
-from sfumato.runfolder import RunFolder
+from sfumato.data.images.io import write_image
+from sfumato.system.errors import RunError
+from sfumato.training import run_inputs
+from sfumato.training.preparation import prepare
+from sfumato.training.run_inputs import check_inputs
+from sfumato.training.runfolder import RunFolder
 from test_train import command, recipe
 
 

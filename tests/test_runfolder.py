@@ -10,10 +10,10 @@ import pytest
 
 from sfumato.data.frames import PairSource
 from sfumato.data.normalize import Normalization
-from sfumato.errors import RunError
-from sfumato.preparation import Prepared
-from sfumato.recipe import Recipe
-from sfumato.runfolder import RunFolder
+from sfumato.models.recipe import Recipe
+from sfumato.system.errors import RunError
+from sfumato.training.preparation import Prepared
+from sfumato.training.runfolder import RunFolder
 
 UNIT = Normalization((0.0,), (1.0,))
 

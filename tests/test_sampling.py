@@ -19,12 +19,12 @@ from exact_problems import (
 )
 from networks import seeded
 from sfumato import CVDM, LearnedSchedule, sample
-from sfumato.diffusion import reverse_step
+from sfumato.diffusion.gaussian import reverse_step
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.sampling import log_snr_grid, uniform_grid
+from sfumato.diffusion.schedule import LinearSchedule, PaperSchedule, Schedule
+from sfumato.diffusion.warp import LinearWarp
 from sfumato.nn import SR3UNet, UNet
-from sfumato.noise import NoiseField
-from sfumato.sampling import log_snr_grid, uniform_grid
-from sfumato.schedule import LinearSchedule, PaperSchedule, Schedule
-from sfumato.warp import LinearWarp
 
 CLOCK = LinearWarp(0.3, 1.7)
 """rho = 0.3 t + 0.7 t^2."""

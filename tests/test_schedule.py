@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from sfumato.schedule import (
+from sfumato.diffusion.schedule import (
     CosineSchedule,
     GlobalSchedule,
     LearnedSchedule,
@@ -20,7 +20,7 @@ from sfumato.schedule import (
     PaperSchedule,
     Schedule,
 )
-from sfumato.warp import inverse_softplus
+from sfumato.diffusion.warp import inverse_softplus
 
 RAW = st.floats(-20, 20)
 NUM_TIMES = 7

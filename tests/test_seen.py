@@ -15,17 +15,17 @@ from pair_folders import make_pairs
 from sfumato.data import seen as seen_images
 from sfumato.data.frames import FilePairs
 from sfumato.data.grouping import find_units
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.matching import MatchedPairs
 from sfumato.data.pack import pack
 from sfumato.data.packed import PackedPairs
 from sfumato.data.pairs import Pair, find_pairs
 from sfumato.data.pixel_hash import pixel_hash, region
 from sfumato.data.seen import SeenImages, look_at, look_up
-from sfumato.errors import PairingError
 from sfumato.problems.natural import NaturalSettings
 from sfumato.problems.registry import open_problem
 from sfumato.problems.request import Request
+from sfumato.system.errors import PairingError
 
 Array = NDArray[Any]
 

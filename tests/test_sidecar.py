@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.data.convert import copy_image
-from sfumato.data.io import open_image, write_image
-from sfumato.data.sidecar import origin_of, sidecar_of
-from sfumato.errors import ImageError
+from sfumato.data.images.convert import copy_image
+from sfumato.data.images.io import open_image, write_image
+from sfumato.data.images.sidecar import origin_of, sidecar_of
+from sfumato.system.errors import ImageError
 
 NOTES = {"seed": 3, "halo": [8, 8], "tile": None, "eta": 0.1}
 

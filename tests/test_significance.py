@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.significance import holm, interval, least_p, paired_test, ranking, ratio_interval
+from sfumato.statistics.significance import holm, interval, least_p, paired_test, ranking, ratio_interval
 
 
 def standardised(n: int, seed: int) -> NDArray[np.float64]:

@@ -69,12 +69,6 @@ def test_the_reference_of_commands_is_up_to_date() -> None:
     assert (DOCS / "cli.md").read_text(encoding="utf-8") == made
 
 
-def test_the_figure_of_layers_is_up_to_date() -> None:
-    """If this fails: python docs/make_layers_figure.py"""
-    made = runpy.run_path(str(DOCS / "make_layers_figure.py"))["picture"]()
-    assert (DOCS / "figures" / "layers.svg").read_text(encoding="utf-8") == made
-
-
 def test_every_module_is_in_the_reference_once() -> None:
     texts = [path.read_text(encoding="utf-8") for path in sorted((DOCS / "api").glob("*.md"))]
     described = [name for text in texts for name in re.findall(r"^::: sfumato\.(\S+)$", text, re.MULTILINE)]
@@ -108,7 +102,10 @@ def test_what_others_wrote_has_its_licence() -> None:
 @pytest.mark.parametrize(
     ("docstring", "markdown"),
     [
-        (r"The :math:`\gamma` of :class:`~sfumato.schedule.Schedule`.", r"The $\gamma$ of `schedule.Schedule`."),
+        (
+            r"The :math:`\gamma` of :class:`~sfumato.diffusion.schedule.Schedule`.",
+            r"The $\gamma$ of `diffusion.schedule.Schedule`.",
+        ),
         (".. math:: a = b,\n          c = d\n\nAfter.", "$$a = b, c = d$$\n\nAfter."),
         ("Of [CVDM Eq. 1] and ``x``.", r"Of \[CVDM Eq. 1\] and `x`."),
         ("==  ==\na   b\n==  ==\n1   2\n==  ==", "| a | b |\n|---|---|\n| 1 | 2 |"),

@@ -17,19 +17,19 @@ from calibrated_draws import GaussianDraws
 from exact_problems import sampler_moments
 from pair_folders import make_pairs
 from sfumato import load, restore
-from sfumato.calibration.correction import Correction, Sampled
-from sfumato.calibration.ranks import central_interval
 from sfumato.cli import app
-from sfumato.data.io import open_image, write_image
-from sfumato.errors import RecipeError
-from sfumato.inspection import crops
-from sfumato.model_file import set_calibration, set_sampling
-from sfumato.noise import NoiseField
-from sfumato.preparation import open_test_set
-from sfumato.sampling import sample
-from sfumato.step_choice import Comparison, Setting, compare, recommend, summarise
-from sfumato.step_report import draw_steps, explain, table
-from sfumato.train import train
+from sfumato.data.images.io import open_image, write_image
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.sampling import sample
+from sfumato.evaluation.inspection import crops
+from sfumato.evaluation.step_choice import Comparison, Setting, compare, recommend, summarise
+from sfumato.evaluation.step_report import draw_steps, explain, table
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.model_file import set_calibration, set_sampling
+from sfumato.statistics.ranks import central_interval
+from sfumato.system.errors import RecipeError
+from sfumato.training.preparation import open_test_set
+from sfumato.training.train import train
 from test_train import recipe
 
 STEPS = (2, 4, 8, 16)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from sfumato.errors import RecipeError
-from sfumato.strict_yaml import read
+from sfumato.system.errors import RecipeError
+from sfumato.system.strict_yaml import read
 
 PLAIN: dict[str, Any] = {
     "0": 0,

@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from pair_folders import TINY, make_pairs
-from sfumato import recipe as recipes
 from sfumato.cli import app
-from sfumato.errors import RecipeError
-from sfumato.evaluate import Evaluation, evaluate
-from sfumato.preparation import open_sources
-from sfumato.recipe import ModelRecipe
-from sfumato.sweep import Trial, candidates, choose_metric, sweep, table
+from sfumato.evaluation.evaluate import Evaluation, evaluate
+from sfumato.evaluation.sweep import Trial, candidates, choose_metric, sweep, table
+from sfumato.models import recipe as recipes
+from sfumato.models.recipe import ModelRecipe
+from sfumato.system.errors import RecipeError
+from sfumato.training.preparation import open_sources
 from test_train import recipe
 
 LINEAR = ModelRecipe(schedule="linear_qpi")
@@ -57,7 +57,7 @@ def test_a_sweep_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monkey
         scored.append("again")
         return evaluate(*methods, **options)
 
-    monkeypatch.setattr("sfumato.sweep.evaluate", counted)
+    monkeypatch.setattr("sfumato.evaluation.sweep.evaluate", counted)
     trials = sweep(whole, models, tmp_path / "sweep", **settings)
     assert scored == ["again"]  # only the second
     np.testing.assert_array_equal(trials[0].values, first[0].values)

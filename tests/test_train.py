@@ -20,15 +20,15 @@ import torch
 from safetensors.torch import load_file
 
 from pair_folders import TINY, make_pairs
-from sfumato.assembly import build_model
 from sfumato.data.batches import Batch
-from sfumato.errors import RunError, SfumatoError
-from sfumato.model_file import load
-from sfumato.preparation import prepare
-from sfumato.ranks import Ranks
-from sfumato.recipe import Recipe, parse
-from sfumato.runfolder import RunFolder
-from sfumato.train import Trainer, learning_rate, train
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import load
+from sfumato.models.recipe import Recipe, parse
+from sfumato.system.errors import RunError, SfumatoError
+from sfumato.training.preparation import prepare
+from sfumato.training.ranks import Ranks
+from sfumato.training.runfolder import RunFolder
+from sfumato.training.train import Trainer, learning_rate, train
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -11,10 +11,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from pair_folders import make_pairs
-from sfumato.data.io import write_image
-from sfumato.errors import SfumatoError
-from sfumato.recipe import parse
-from sfumato.train import train
+from sfumato.data.images.io import write_image
+from sfumato.models.recipe import parse
+from sfumato.system.errors import SfumatoError
+from sfumato.training.train import train
 from test_train import recipe
 
 Damage = Callable[[Path], object]

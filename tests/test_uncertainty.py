@@ -12,13 +12,13 @@ from networks import seeded
 from pair_folders import make_pairs
 from sfumato import load, restore
 from sfumato.cli import app
-from sfumato.data.io import open_image
-from sfumato.errors import ImageError
+from sfumato.data.images.io import open_image
+from sfumato.diffusion.schedule import LearnedSchedule, LinearSchedule, PaperSchedule
+from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
 from sfumato.nn import UNet
 from sfumato.restoration.array import normalised
-from sfumato.schedule import LearnedSchedule, LinearSchedule, PaperSchedule
-from sfumato.train import train
-from sfumato.uncertainty import integral_of_beta, rank_correlation
+from sfumato.system.errors import ImageError
+from sfumato.training.train import train
 from test_train import recipe
 
 

@@ -12,10 +12,10 @@ from numcodecs import BZ2, LZ4, LZMA, Blosc, Delta, FixedScaleOffset, GZip, Shuf
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
-from sfumato.data.bounded_codecs import COMPRESSORS, decompress, encoded_bytes, zstd_bytes
-from sfumato.data.image import DamageError
-from sfumato.data.zarr_array import CheckedArray, open_checked, store_at
-from sfumato.errors import ImageError
+from sfumato.data.images.bounded_codecs import COMPRESSORS, decompress, encoded_bytes, zstd_bytes
+from sfumato.data.images.image import DamageError
+from sfumato.data.images.zarr_array import CheckedArray, open_checked, store_at
+from sfumato.system.errors import ImageError
 
 PIXELS = np.random.default_rng(0).integers(0, 1000, (40, 50)).astype("<i4")
 ENCODERS = {

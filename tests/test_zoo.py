@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from make_zoo import MOST_BYTES, MOST_WEIGHTS, Making, card_of, scores
-from sfumato import recipe as recipes
-from sfumato.demo.bundled import bundled_models
-from sfumato.model_file import load
+from sfumato.models import recipe as recipes
+from sfumato.models.bundled import bundled_models
+from sfumato.models.model_file import load
+from sfumato.models.tensor_file import open_tensors
 from sfumato.problems.registry import PROBLEMS
-from sfumato.tensor_file import open_tensors
 from zoo_data import KINDS, Amounts
 
 ROOT = Path(__file__).parents[1]
@@ -91,14 +91,14 @@ def test_a_model_is_made_and_every_stage_is_skipped_the_second_time(name: str, t
     assert KINDS[name].images in card
     assert "BSD-3-Clause" in card
     assert str(tmp_path) not in (tmp_path / "zoo" / f"{name}.safetensors").read_bytes().decode("latin-1")
-    assert (tmp_path / "src" / "sfumato" / "demo" / f"{name}.safetensors").exists() == (name == "microscopy")
+    assert (tmp_path / "src" / "sfumato" / "models" / f"{name}.safetensors").exists() == (name == "microscopy")
 
 
 def test_networks_that_are_too_large_are_refused(tmp_path: Path) -> None:
     """Before any time goes into calibrating them."""
-    from sfumato.assembly import build_model
     from sfumato.data.normalize import Normalization
-    from sfumato.model_file import ModelInfo, save_model
+    from sfumato.models.assembly import build_model
+    from sfumato.models.model_file import ModelInfo, save_model
 
     recipe = recipes.load(ROOT / "recipes" / "zoo" / "microscopy.yaml")
     large = recipe.model_copy(update={"model": recipe.model.model_copy(update={"base": 36})})

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
-from sfumato.assembly import build_model
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import ModelInfo, save_model
-from sfumato.recipe import DataRecipe, ModelRecipe, Recipe, SampleRecipe
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, save_model
+from sfumato.models.recipe import DataRecipe, ModelRecipe, Recipe, SampleRecipe
 
 __all__ = ["trial_info", "write_trial_model"]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from paper.matrix import CELLS, POWERS, PROBLEMS, SAMPLES
 from paper.stored import Figures, common_images, values_on_common
-from sfumato.significance import interval, paired_test, ratio_interval
+from sfumato.statistics.significance import interval, paired_test, ratio_interval
 
 __all__ = ["CLAIMS", "GOALS", "Check", "Claim", "Finding", "Measure", "in_brackets", "verdict"]
 

@@ -19,29 +19,29 @@ from torch import Tensor
 from paper.matrix import EFFORTS, LEVELS, OWN, POWERS, PROBLEMS, TRIAL_IMAGES, Cell, Draw, Problem
 from paper.sources import TestImage, held_out_images, recipe_for
 from paper.stored import Places, Row, label, sets_of
-from sfumato import metrics
-from sfumato.assembly import build_model
-from sfumato.baselines.regression import Regression
-from sfumato.calibration.ranks import central_interval
-from sfumato.calibration.scores import crps, spread_and_error
 from sfumato.data.scaling import image_range, scale_to
-from sfumato.diffusion import diffuse
-from sfumato.figures import otsu
-from sfumato.methods import Method, Microscope, classical_method
-from sfumato.model import CVDM
-from sfumato.model_file import LoadedModel, load
-from sfumato.noise import NoiseField
-from sfumato.phase_methods import TwoShots, phase_method
+from sfumato.diffusion.gaussian import diffuse
+from sfumato.diffusion.model import CVDM
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.sampling import sample
+from sfumato.diffusion.schedule import Schedule
+from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
+from sfumato.evaluation.methods import Method, Microscope, classical_method
+from sfumato.evaluation.phase_methods import TwoShots, phase_method
+from sfumato.figures.schedule_and_samples import otsu
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import LoadedModel, load
+from sfumato.models.recipe import Recipe
 from sfumato.physics.optics import SIM_EXTENSION, blur
 from sfumato.problems.microscopy_simulation import Microscope as Simulated
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
-from sfumato.recipe import Recipe
-from sfumato.resolution import decorrelation
 from sfumato.restoration.array import normalised, regress
-from sfumato.sampling import sample
-from sfumato.schedule import Schedule
-from sfumato.uncertainty import integral_of_beta, rank_correlation
+from sfumato.statistics import metrics
+from sfumato.statistics.ranks import central_interval
+from sfumato.statistics.resolution import decorrelation
+from sfumato.statistics.scores import crps, spread_and_error
 
 __all__ = [
     "central",

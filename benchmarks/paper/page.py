@@ -36,8 +36,8 @@ from paper.stored import (
     read_all,
     values_on_common,
 )
-from sfumato.schedule import LinearSchedule
-from sfumato.significance import FEWEST, interval, paired_test
+from sfumato.diffusion.schedule import LinearSchedule
+from sfumato.statistics.significance import FEWEST, interval, paired_test
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -356,7 +356,7 @@ def _levels(figures: Figures) -> str:
 
 def draw_levels(figures: Figures) -> "Figure":
     """What a network does not know of the image, against the noise on it, with the ends of two schedules."""
-    from sfumato.plotting import new_figure
+    from sfumato.figures.plotting import new_figure
 
     figure = new_figure(7, 3.2)
     axes = figure.subplots()
@@ -481,7 +481,7 @@ def _has_figure(problem: str, figures: Figures) -> bool:
 
 def draw(problem: str, figures: Figures) -> "Figure":
     """The first metric of every method: a dot per seed, the 95% interval of the mean over seeds as a bar."""
-    from sfumato.plotting import new_figure
+    from sfumato.figures.plotting import new_figure
 
     metric, about = SHOWN[problem][0], PROBLEMS[problem]
     sets = [s for s in about.sets if any(figures.seeds(problem, m, s, metric) for m in _methods(problem))]

@@ -16,10 +16,16 @@ from paper.measuring import Array, central, classical, comparable, draws_of, eff
 from paper.running import state
 from paper.sources import PICTURED, TestImage, held_out_images, recipe_for
 from paper.stored import Places
-from sfumato.figures import draw_comparison, draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
-from sfumato.model_file import LoadedModel, load
+from sfumato.diffusion.uncertainty import integral_of_beta
+from sfumato.figures.schedule_and_samples import (
+    draw_comparison,
+    draw_gamma,
+    draw_mean_and_std,
+    draw_samples,
+    draw_schedule,
+)
+from sfumato.models.model_file import LoadedModel, load
 from sfumato.restoration.array import normalised
-from sfumato.uncertainty import integral_of_beta
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +55,7 @@ class Picture:
         problem: One of ``PROBLEMS``.
         image: Part of the image's name.
         methods: Whose models of the first seed are shown.
-        kind: Which function of ``sfumato.figures`` draws it.
+        kind: Which function of ``sfumato.figures.schedule_and_samples`` draws it.
         caption: For the page.
     """
 

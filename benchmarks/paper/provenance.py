@@ -7,9 +7,9 @@ from typing import Any
 from paper.matrix import Cell
 from paper.sources import recipe_for
 from paper.stored import Places
-from sfumato.durable import replace_text
-from sfumato.recipe import Recipe
-from sfumato.runfolder import RunFolder
+from sfumato.models.recipe import Recipe
+from sfumato.system.durable import replace_text
+from sfumato.training.runfolder import RunFolder
 
 __all__ = ["outdated", "record"]
 

@@ -16,8 +16,8 @@ from paper.matrix import LEVELS, OWN, PROBLEMS, STUDIES, Cell, cell_named
 from paper.provenance import outdated, record
 from paper.sources import make_data, recipe_for
 from paper.stored import Places, Row, chosen_trial, file_of, is_measured, merge, read, read_all, sets_of
-from sfumato.runfolder import RunFolder
-from sfumato.subnormals import without_subnormals
+from sfumato.system.subnormals import without_subnormals
+from sfumato.training.runfolder import RunFolder
 
 __all__ = ["list_cells", "rerun", "run", "run_one", "state", "time_cells"]
 
@@ -167,7 +167,7 @@ def run_one(name: str, places: Places) -> None:
 
     from paper.measuring import measure
     from paper.variants import changed
-    from sfumato.train import train
+    from sfumato.training.train import train
 
     torch.set_num_threads(1)
     cell = cell_named(name)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from paper.matrix import CHANNEL, PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHARE, Cell
 from paper.stored import Places, chosen_settings
 from sfumato.cli.settings import recipe_of
-from sfumato.durable import replace_text
-from sfumato.recipe import Recipe
+from sfumato.models.recipe import Recipe
+from sfumato.system.durable import replace_text
 
 if TYPE_CHECKING:
     from sfumato.data.frames import PairSource
@@ -178,11 +178,11 @@ def _is_wanted(name: str) -> bool:
 
 
 def _source(problem: str, test_set: str, recipe: Recipe, places: Places, *, is_mirrored: bool) -> "PairSource":
-    from sfumato.preparation import open_held_out, open_sources
     from sfumato.problems.natural import DownsampledPairs, NaturalSettings
     from sfumato.problems.phase import PhasePairs, PhaseSettings
     from sfumato.problems.photographs import Photographs, find_photographs
     from sfumato.problems.request import parameters
+    from sfumato.training.preparation import open_held_out, open_sources
 
     if test_set == "validation":
         return open_sources(recipe, splits=["validation"], cache_bytes=0)["validation"]

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import sfumato.model_file
-import sfumato.train
-from sfumato import losses
-from sfumato.assembly import build_model
-from sfumato.diffusion import diffuse, eps_from_velocity, velocity
-from sfumato.losses import Losses
-from sfumato.model import _LEAST_WEIGHT, CVDM, Prediction, _with_gradient_times
+import sfumato.models.model_file
+import sfumato.training.train
+from sfumato.diffusion import losses
+from sfumato.diffusion.gaussian import diffuse, eps_from_velocity, velocity
+from sfumato.diffusion.losses import Losses
+from sfumato.diffusion.model import _LEAST_WEIGHT, CVDM, Prediction, _with_gradient_times
+from sfumato.models.assembly import build_model
+from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
-from sfumato.recipe import ModelRecipe
 
 __all__ = ["VARIANTS", "changed"]
 
@@ -115,7 +115,7 @@ def changed(variant: str) -> Iterator[None]:
     if not variant:
         yield
         return
-    users: tuple[Any, ...] = (sfumato.train, sfumato.model_file)
+    users: tuple[Any, ...] = (sfumato.training.train, sfumato.models.model_file)
     try:
         for module in users:
             module.build_model = build

@@ -13,7 +13,7 @@ import numpy as np
 from draw_problems import FIGURES, Picture, grey, sheet
 from PIL import Image, ImageDraw, ImageFont
 
-from sfumato.data.view import View
+from sfumato.data.images.view import View
 from sfumato.problems.microscopy_simulation import image_field
 
 __all__ = ["draw_beside_real"]

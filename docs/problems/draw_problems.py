@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.physics import structures
 from sfumato.problems.clinical import two_shot_tie
 from sfumato.problems.microscopy_simulation import image_field

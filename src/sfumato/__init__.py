@@ -2,31 +2,31 @@
 
 The public names below are resolved on first use (PEP 562), so that the command line answers
 ``--help`` without loading torch. Everything else is reached by its module, for example
-``sfumato.diffusion.reverse_step``.
+``sfumato.diffusion.gaussian.reverse_step``.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sfumato.version import __version__
+from sfumato.system.version import __version__
 
 if TYPE_CHECKING:
-    from sfumato.model import CVDM
-    from sfumato.model_file import load
-    from sfumato.posterior import Posterior
+    from sfumato.diffusion.model import CVDM
+    from sfumato.diffusion.posterior import Posterior
+    from sfumato.diffusion.sampling import sample
+    from sfumato.diffusion.schedule import LearnedSchedule
+    from sfumato.models.model_file import load
     from sfumato.restoration.array import restore
-    from sfumato.sampling import sample
-    from sfumato.schedule import LearnedSchedule
 
 __all__ = ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "restore", "sample"]
 
 _HOME = {
-    "CVDM": "sfumato.model",
-    "LearnedSchedule": "sfumato.schedule",
-    "Posterior": "sfumato.posterior",
-    "load": "sfumato.model_file",
+    "CVDM": "sfumato.diffusion.model",
+    "LearnedSchedule": "sfumato.diffusion.schedule",
+    "Posterior": "sfumato.diffusion.posterior",
+    "load": "sfumato.models.model_file",
     "restore": "sfumato.restoration.array",
-    "sample": "sfumato.sampling",
+    "sample": "sfumato.diffusion.sampling",
 }
 
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from networks import seeded
-from sfumato.assembly import build_model
 from sfumato.cli import app
-from sfumato.data.io import open_image, write_image
+from sfumato.data.images.io import open_image, write_image
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import ModelInfo, save_model
-from sfumato.recipe import parse
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, save_model
+from sfumato.models.recipe import parse
 
 __all__ = ["FEW", "Ran", "image", "pixels", "refuses", "run", "write_model"]
 

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 import sfumato
 from attack.attacking import FEW, pixels, run, write_model
 from networks import seeded
-from sfumato.assembly import build_model
-from sfumato.data.array_image import ArrayImage
 from sfumato.data.batches import PatchBatches
 from sfumato.data.frames import FilePairs
-from sfumato.data.io import write_image
+from sfumato.data.images.array_image import ArrayImage
+from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order
 from sfumato.data.pairs import find_pairs
-from sfumato.errors import SfumatoError
-from sfumato.model_file import LoadedModel, ModelInfo, load, save_model
-from sfumato.noise import NoiseField
-from sfumato.recipe import parse
+from sfumato.diffusion.noise import NoiseField
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import LoadedModel, ModelInfo, load, save_model
+from sfumato.models.recipe import parse
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.parts import Parts
+from sfumato.system.errors import SfumatoError
 
 FAR = 2**30
 WIDE = ["uint32", "int32", "uint64", "int64", "float64"]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from attack.attacking import FEW, Ran, image, pixels, refuses, run, write_model
-from sfumato.errors import SfumatoError
 from sfumato.restoration.folder import restore_folder
 from sfumato.restoration.planning import Settings
+from sfumato.system.errors import SfumatoError
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from numcodecs import CRC32C, Blosc
 
 import sfumato
 from attack.attacking import FEW, image, refuses, run, write_model
-from sfumato.assembly import build_model
 from sfumato.data.normalize import Normalization
-from sfumato.errors import ImageError, ModelFileError
-from sfumato.model_file import ModelInfo, save_model
-from sfumato.recipe import parse
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, save_model
+from sfumato.models.recipe import parse
+from sfumato.system.errors import ImageError, ModelFileError
 
 MEGABYTE = 2**20
 BOMB = 128 * MEGABYTE
@@ -252,7 +252,7 @@ def test_a_chunk_does_not_become_longer_than_it_is_said_to_be(codec: str, tmp_pa
     compressor, chunk = BOMBS[codec]()
     assert len(chunk) < MEGABYTE
     place = old_array(tmp_path / "a.zarr", chunk, compressor=compressor, chunks=[1024, 1024])
-    opened = sfumato.data.io.open_image(place)
+    opened = sfumato.data.images.io.open_image(place)
 
     def read() -> None:
         with pytest.raises(ImageError, match="could not be read"):
@@ -290,7 +290,7 @@ def test_a_shard_whose_table_names_one_long_piece_many_times_is_not_read_many_ti
 
     def read() -> None:
         with pytest.raises(ImageError, match="could not be read"):
-            sfumato.data.io.open_image(tmp_path / "a.zarr").read({"Y": slice(0, 60)})
+            sfumato.data.images.io.open_image(tmp_path / "a.zarr").read({"Y": slice(0, 60)})
 
     assert peak_of(read) < MOST
 

@@ -8,8 +8,8 @@ import pytest
 
 from attack.attacking import FEW, Ran, image, refuses, run
 from pair_folders import TINY
-from sfumato.data.image import PixelSize
-from sfumato.data.io import write_image
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import write_image
 
 ONE_STEP = [word for setting in (*TINY, "train.steps=1") for word in ("--set", setting)]
 

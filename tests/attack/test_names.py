@@ -6,8 +6,8 @@ import pytest
 
 from attack.attacking import FEW, image, pixels, refuses, run
 from sfumato.audit.files import read_restored
-from sfumato.data.io import open_image
-from sfumato.model_file import load
+from sfumato.data.images.io import open_image
+from sfumato.models.model_file import load
 from sfumato.problems.clinical import read_stack
 
 

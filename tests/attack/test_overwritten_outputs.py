@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from attack.attacking import FEW, image, pixels, refuses, run, write_model
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import load, save_model
+from sfumato.models.model_file import load, save_model
 
 SMALL = ("train.steps=1", "train.batch_size=1", "data.patch=16", "sample.steps=1")
 NETWORK = ("model.base=4", "model.rate_base=2", "model.num_scales=2")

@@ -10,10 +10,10 @@ import pytest
 
 from attack.attacking import FEW, image, pixels, refuses, run, write_model
 from sfumato.data.normalize import Normalization
-from sfumato.errors import SfumatoError
-from sfumato.model_file import load, save_model
+from sfumato.models.model_file import load, save_model
 from sfumato.restoration.planning import Settings, plan_restoration
 from sfumato.restoration.run import Progress, run_restoration
+from sfumato.system.errors import SfumatoError
 
 CHUNKS = (*FEW, "--chunk", "16", "--halo", "8")
 """Four chunks of a small image."""

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from attack.attacking import FEW, image, pixels, refuses, run
-from sfumato.data.io import write_image
+from sfumato.data.images.io import write_image
 
 UNCLEAR = {
     "train: {steps: 010}": "010",
@@ -43,7 +43,7 @@ def test_settings_of_the_command_line_are_as_strict(tmp_path: Path, setting: str
 
 @pytest.mark.guard
 def test_powers_of_ten_are_numbers(tmp_path: Path) -> None:
-    from sfumato.recipe import parse
+    from sfumato.models.recipe import parse
 
     read = parse("train: {learning_rate: 1e-3, steps: 1_000}\ndata: {augment: no}")
     assert (read.train.learning_rate, read.train.steps, read.data.augment) == (1e-3, 1000, False)

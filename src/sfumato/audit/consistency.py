@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from sfumato.audit.forward import Forward
 from sfumato.audit.structures import Structure, label, smooth, typical_contrast
-from sfumato.errors import ImageError
+from sfumato.system.errors import ImageError
 
 __all__ = ["DISCOVERY_RATE", "LEAST_CONTRAST", "Consistency", "ContradictionError", "check_consistency"]
 

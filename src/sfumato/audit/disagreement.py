@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.audit.structures import ndimage, smooth, typical_contrast
-from sfumato.errors import ImageError
+from sfumato.system.errors import ImageError
 
 __all__ = ["CERTAIN", "Disagreement", "Presence", "check_disagreement"]
 

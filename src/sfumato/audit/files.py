@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.file_names import take_apart
 from sfumato.data.frames import FrameReader
-from sfumato.data.io import open_image
-from sfumato.data.shares import as_shares
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
+from sfumato.data.images.file_names import take_apart
+from sfumato.data.images.io import open_image
+from sfumato.data.images.shares import as_shares
+from sfumato.models.model_file import LoadedModel
 from sfumato.problems.registry import full_scale, takes_shares
+from sfumato.system.errors import ImageError
 
 __all__ = ["read_measured", "read_restored"]
 

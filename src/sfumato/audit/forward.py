@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sfumato.errors import ImageError
 from sfumato.physics import grid, optics
 from sfumato.problems.phase import Geometry, PhaseSettings, intensities
+from sfumato.system.errors import ImageError
 
 __all__ = ["Forward", "blurring", "defocusing", "imaging"]
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from sfumato.audit.run import Audit
 from sfumato.data.domain import ASPECTS
-from sfumato.data.image import PixelSize
-from sfumato.data.io import write_image
-from sfumato.durable import replace_text
-from sfumato.marks import GENERATOR, PAGE, PICTURE
-from sfumato.ownership import Written, image_with
-from sfumato.plotting import new_figure, save_figure
-from sfumato.version import __version__
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import write_image
+from sfumato.figures.plotting import new_figure, save_figure
+from sfumato.models.ownership import Written, image_with
+from sfumato.system.durable import replace_text
+from sfumato.system.marks import GENERATOR, PAGE, PICTURE
+from sfumato.system.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from sfumato.audit.consistency import Consistency, ContradictionError, check_consistency
 from sfumato.audit.disagreement import Disagreement, check_disagreement
 from sfumato.audit.forward import Forward, blurring, defocusing, imaging
-from sfumato.baselines.regression import Regression
 from sfumato.data.domain import ASPECTS, Domain, Judgement
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
+from sfumato.diffusion.regression import Regression
+from sfumato.models.model_file import LoadedModel
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
 from sfumato.restoration.array import draw_whole, normalised, regress
 from sfumato.restoration.intervals import sampled_by
+from sfumato.system.errors import ImageError
 
 __all__ = ["Audit", "Optics", "audit", "choose_forward", "draw_samples", "judge_domain"]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.figures import otsu
+from sfumato.figures.schedule_and_samples import otsu
 
 __all__ = ["Structure", "label", "ndimage", "smooth", "typical_contrast"]
 

@@ -5,7 +5,6 @@ Nothing here imports torch at the top, so ``--help`` and ``--version`` answer at
 
 import sys
 
-from sfumato.allocation import keep_freed_memory
 from sfumato.cli.app import app
 from sfumato.cli.audit import audit
 from sfumato.cli.calibrate import calibrate
@@ -20,6 +19,7 @@ from sfumato.cli.restore import restore
 from sfumato.cli.simulate import simulations
 from sfumato.cli.sweep import sweep
 from sfumato.cli.train import train
+from sfumato.system.allocation import keep_freed_memory
 
 __all__ = ["app", "main"]
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from sfumato.errors import SfumatoError
-from sfumato.version import __version__
+from sfumato.system.errors import SfumatoError
+from sfumato.system.version import __version__
 
 __all__ = ["app", "plain_errors"]
 

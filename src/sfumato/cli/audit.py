@@ -49,8 +49,8 @@ def audit(
         from sfumato.audit import audit as run_audit
         from sfumato.audit.files import read_measured, read_restored
         from sfumato.audit.report import audit_files
-        from sfumato.model_file import load
-        from sfumato.ownership import check_outputs
+        from sfumato.models.model_file import load
+        from sfumato.models.ownership import check_outputs
 
         check_outputs(audit_files(out), [model, source, restored])
         loaded = load(model, device=device)

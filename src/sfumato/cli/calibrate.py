@@ -8,12 +8,12 @@ import typer
 from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import AllowSeen, Device, Unit
 from sfumato.cli.seen import say_what_is_unknown
-from sfumato.errors import RecipeError
+from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
-    from sfumato.calibrate import Checked
-    from sfumato.model_file import ModelInfo
-    from sfumato.recipe import Recipe
+    from sfumato.evaluation.calibrate import Checked
+    from sfumato.models.model_file import ModelInfo
+    from sfumato.models.recipe import Recipe
 
 __all__ = ["calibrate"]
 
@@ -62,20 +62,20 @@ def calibrate(
     Images that the model was trained or validated on are refused, since nothing could be promised from them.
     """
     with plain_errors():
-        from sfumato.calibrate import calibrate as correct
-        from sfumato.calibrate import cross_validate
         from sfumato.data.frames import evenly_spread
         from sfumato.data.grouping import find_units
-        from sfumato.held_out import restore_held_out
-        from sfumato.hub import is_address
-        from sfumato.marks import PICTURE, Kind
-        from sfumato.model_file import has_weights_of, load, set_calibration
-        from sfumato.ownership import Written, check_outputs, data_places
-        from sfumato.plotting import matplotlib
-        from sfumato.preparation import open_held_out
+        from sfumato.evaluation.calibrate import calibrate as correct
+        from sfumato.evaluation.calibrate import cross_validate
+        from sfumato.evaluation.held_out import restore_held_out
+        from sfumato.figures.plotting import matplotlib
+        from sfumato.models.hub import is_address
+        from sfumato.models.model_file import has_weights_of, load, set_calibration
+        from sfumato.models.ownership import Written, check_outputs, data_places
         from sfumato.problems.registry import takes_shares
-        from sfumato.progress import Bar
         from sfumato.restoration.intervals import sampled_by
+        from sfumato.system.marks import PICTURE, Kind
+        from sfumato.system.progress import Bar
+        from sfumato.training.preparation import open_held_out
 
         if not 0 < level < 1 or not 0 < delta < 1:
             raise RecipeError(f"--level is {level} and --delta {delta}; give numbers between 0 and 1")
@@ -110,15 +110,15 @@ def calibrate(
         for line in _lines(checked, level):
             typer.echo(line)
         if report is not None:
-            from sfumato.calibrate import measure_middles
-            from sfumato.calibration_figures import draw_report
+            from sfumato.evaluation.calibrate import measure_middles
+            from sfumato.evaluation.calibration_figures import draw_report
 
             measured = measure_middles(images, level=level, seed=seed)
             for line in measured.lines():
                 typer.echo(line)
             draw_report(measured, report, unit="normalised units")
         if page is not None:
-            from sfumato.calibration_figures import draw_calibration
+            from sfumato.evaluation.calibration_figures import draw_calibration
 
             draw_calibration(images, found, checked, page)
         typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")
@@ -127,7 +127,7 @@ def calibrate(
 
 def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
     """The model's recipe with its data in another place."""
-    from sfumato.data.ome_zarr import is_zarr
+    from sfumato.data.images.ome_zarr import is_zarr
 
     recipe = info.recipe
     nowhere: dict[str, str | bool | None] = dict.fromkeys(("inputs", "targets", "manifest", "store", "folder"))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.errors import RecipeError
+from sfumato.system.errors import RecipeError
 
 __all__ = ["clinical"]
 
@@ -31,12 +31,12 @@ def clinical(
 ) -> None:
     """Compare phase retrieval on real stacks: pseudo truth from all planes, methods from two of them."""
     with plain_errors():
-        from sfumato.clinical import compare, phase_files
-        from sfumato.data.file_names import image_stem
-        from sfumato.model_file import load
-        from sfumato.ownership import check_outputs
+        from sfumato.data.images.file_names import image_stem
+        from sfumato.evaluation.clinical import compare, phase_files
+        from sfumato.models.model_file import load
+        from sfumato.models.ownership import check_outputs
         from sfumato.problems.clinical import read_stack
-        from sfumato.progress import Bar
+        from sfumato.system.progress import Bar
 
         places = _by_name(stacks, [path.absolute().name if path.is_dir() else image_stem(path) for path in stacks])
         models = _by_name(model or [], [path.parent.name or path.stem for path in model or []])

@@ -15,7 +15,7 @@ def demo(
 ) -> None:
     """Restore simulated specimens with the model that comes with sfumato: files, a picture, and how good it is."""
     with plain_errors():
-        from sfumato.demo.run import run_demo
+        from sfumato.cli.demo_run import run_demo
 
         done = run_demo(out, progress=lambda doing: typer.echo(doing, err=True))
         for line in done.lines():

@@ -7,7 +7,7 @@ __all__ = ["doctor"]
 
 def doctor() -> None:
     """Print versions, devices and speed, and what is missing for each extra."""
-    from sfumato.doctor import examine
+    from sfumato.cli.doctor_report import examine
 
     for line in examine().lines():
         typer.echo(line)

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from sfumato.bounds import seed_of
 from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, Unit
 from sfumato.cli.seen import say_what_is_unknown
 from sfumato.cli.settings import OWN_TEST, tested_recipe
-from sfumato.errors import RecipeError
+from sfumato.system.bounds import seed_of
+from sfumato.system.errors import RecipeError
 
 __all__ = ["evaluate"]
 
@@ -68,15 +68,15 @@ def evaluate(
     marked. Images that a model was trained on are refused, and those that it was validated on are named.
     """
     with plain_errors():
-        from sfumato import evaluate as evaluation
-        from sfumato.baselines.phase import MAX_ITERATIONS, SOLVERS
-        from sfumato.methods import Microscope, classical_method, model_method, open_model
-        from sfumato.ownership import check_outputs, data_places
-        from sfumato.phase_methods import TwoShots, phase_method
-        from sfumato.preparation import open_test_set
+        from sfumato.evaluation import evaluate as evaluation
+        from sfumato.evaluation.methods import Microscope, classical_method, model_method, open_model
+        from sfumato.evaluation.phase_methods import TwoShots, phase_method
+        from sfumato.evaluation.report import markdown, report_files, write_csv, write_report
+        from sfumato.models.ownership import check_outputs, data_places
+        from sfumato.physics.phase import MAX_ITERATIONS, SOLVERS
         from sfumato.problems.registry import takes_shares
-        from sfumato.progress import Bar
-        from sfumato.report import markdown, report_files, write_csv, write_report
+        from sfumato.system.progress import Bar
+        from sfumato.training.preparation import open_test_set
 
         seed_of(seed)
         if resolution and pixel_um is None:

@@ -7,10 +7,10 @@ import typer
 
 from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import ModelFile
-from sfumato.errors import RunError
+from sfumato.system.errors import RunError
 
 if TYPE_CHECKING:
-    from sfumato.ownership import Written
+    from sfumato.models.ownership import Written
 
 __all__ = ["export"]
 
@@ -42,8 +42,8 @@ def export(
         if bioimageio is None and onnx is None and hub is None:
             raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
         from sfumato.export.card import Credits
-        from sfumato.model_file import load
-        from sfumato.ownership import check_outputs
+        from sfumato.models.model_file import load
+        from sfumato.models.ownership import check_outputs
 
         if (bioimageio is not None or hub is not None) and (licence is None or not author):
             raise RunError(
@@ -78,9 +78,9 @@ def _outputs(model: Path, bioimageio: Path | None, onnx: Path | None, hub: Path 
     """All that is written, of a model and to the places that were given."""
     from sfumato.export.hub import hub_files
     from sfumato.export.networks import network_files
-    from sfumato.marks import PACKAGE
-    from sfumato.model_file import load
-    from sfumato.ownership import Written
+    from sfumato.models.model_file import load
+    from sfumato.models.ownership import Written
+    from sfumato.system.marks import PACKAGE
 
     return [
         *([] if bioimageio is None else [Written(bioimageio, PACKAGE)]),

@@ -9,12 +9,12 @@ from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, ModelFile
 from sfumato.cli.seen import say_what_is_unknown
 from sfumato.cli.settings import OWN_TEST, tested_recipe
-from sfumato.errors import RecipeError
+from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
-    from sfumato.model_file import LoadedModel
-    from sfumato.recipe import Recipe
-    from sfumato.step_choice import Setting
+    from sfumato.evaluation.step_choice import Setting
+    from sfumato.models.model_file import LoadedModel
+    from sfumato.models.recipe import Recipe
 
 __all__ = ["inspect"]
 
@@ -78,10 +78,17 @@ def inspect(
     Images that the model was trained on are refused, since it looks better on them than it is.
     """
     with plain_errors():
-        from sfumato.hub import is_address
-        from sfumato.inspection import describe, draw_diagrams, draw_posterior, drawn_by, figure_files, read_image
-        from sfumato.model_file import load, set_sampling
-        from sfumato.ownership import check_outputs
+        from sfumato.evaluation.inspection import (
+            describe,
+            draw_diagrams,
+            draw_posterior,
+            drawn_by,
+            figure_files,
+            read_image,
+        )
+        from sfumato.models.hub import is_address
+        from sfumato.models.model_file import load, set_sampling
+        from sfumato.models.ownership import check_outputs
 
         counts = _counts(steps)
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
@@ -164,14 +171,14 @@ def _compare(
     allow_seen: bool,
 ) -> "Setting":
     """Measure, print and draw; the recommended setting."""
-    from sfumato.inspection import compare_steps
-    from sfumato.ownership import check_outputs, data_places
-    from sfumato.plotting import matplotlib, save_figure
-    from sfumato.preparation import open_test_set
+    from sfumato.evaluation.inspection import compare_steps
+    from sfumato.evaluation.step_choice import recommend, summarise
+    from sfumato.evaluation.step_report import draw_steps, explain, step_files, table, write_steps_csv
+    from sfumato.figures.plotting import matplotlib, save_figure
+    from sfumato.models.ownership import check_outputs, data_places
     from sfumato.problems.registry import takes_shares
-    from sfumato.progress import Bar
-    from sfumato.step_choice import recommend, summarise
-    from sfumato.step_report import draw_steps, explain, step_files, table, write_steps_csv
+    from sfumato.system.progress import Bar
+    from sfumato.training.preparation import open_test_set
 
     matplotlib()  # what is missing is told before hours of sampling
     test, is_own = tested
@@ -231,8 +238,8 @@ def _ends(last_noise: list[float] | None) -> list[float]:
 def _settings(text: str, counts: list[int]) -> "list[Setting]":
     from typing import get_args
 
-    from sfumato.sampling import Solver
-    from sfumato.step_choice import Setting
+    from sfumato.diffusion.sampling import Solver
+    from sfumato.evaluation.step_choice import Setting
 
     name, _, eta = text.partition(":")
     try:

@@ -9,7 +9,7 @@ from sfumato.cli.app import plain_errors
 from sfumato.cli.settings import places, recipe_of
 
 if TYPE_CHECKING:
-    from sfumato.recipe import Recipe
+    from sfumato.models.recipe import Recipe
 
 __all__ = ["pack"]
 
@@ -34,10 +34,10 @@ def pack(
     with plain_errors():
         from sfumato.data.pack import pack as write
         from sfumato.data.pair_checks import check_pairs
-        from sfumato.marks import ANYTHING
-        from sfumato.ownership import Written, check_outputs, data_places
-        from sfumato.preparation import open_sources
-        from sfumato.progress import Bar
+        from sfumato.models.ownership import Written, check_outputs, data_places
+        from sfumato.system.marks import ANYTHING
+        from sfumato.system.progress import Bar
+        from sfumato.training.preparation import open_sources
 
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder}
         chosen = recipe_of(recipe, [*places(given), *(settings or [])])

@@ -8,7 +8,7 @@ import typer
 
 from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import Device, ModelFile
-from sfumato.errors import RecipeError
+from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.restoration.engine import Engine
@@ -75,15 +75,15 @@ def restore(
 ) -> None:
     """Restore an image of any size: mean and uncertainty. If interrupted, run the same command again to resume."""
     with plain_errors():
-        from sfumato.marks import ANYTHING, JOURNAL, PICTURE
-        from sfumato.ownership import Written, check_outputs
-        from sfumato.progress import Bar
+        from sfumato.models.ownership import Written, check_outputs
         from sfumato.restoration.begun import is_finished
         from sfumato.restoration.folder import FailedImagesError, is_folder_of_images, restore_folder
         from sfumato.restoration.intervals import why_uncalibrated
         from sfumato.restoration.planning import Settings, plan_restoration
         from sfumato.restoration.run import run_restoration
         from sfumato.restoration.run import verify as wrong_chunks
+        from sfumato.system.marks import ANYTHING, JOURNAL, PICTURE
+        from sfumato.system.progress import Bar
 
         note = _notes()
         engine = _engine(workers, scheduler, tls, device)
@@ -104,7 +104,7 @@ def restore(
             threads=1 if threads is None and workers else threads,
         )
         if uncertainty == "schedule":
-            from sfumato.uncertainty import SCHEDULE_NOTE
+            from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
 
             note(SCHEDULE_NOTE)
         if is_folder_of_images(source):

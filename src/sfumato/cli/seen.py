@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from sfumato.model_file import ModelInfo
+    from sfumato.models.model_file import ModelInfo
 
 __all__ = ["say_what_is_unknown"]
 

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sfumato.errors import RecipeError
+from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
-    from sfumato.model_file import LoadedModel
-    from sfumato.recipe import DataRecipe, Recipe
+    from sfumato.models.model_file import LoadedModel
+    from sfumato.models.recipe import DataRecipe, Recipe
 
 __all__ = ["OWN_TEST", "places", "recipe_of", "tested_recipe"]
 
@@ -39,8 +39,8 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
     """The recipe of a file, or the default one, with single fields replaced."""
     import yaml
 
-    from sfumato import recipe as recipes
-    from sfumato import strict_yaml
+    from sfumato.models import recipe as recipes
+    from sfumato.system import strict_yaml
 
     text = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
     if path is not None:

@@ -33,7 +33,7 @@ def microscopy(
     """Widefield and SIM images of coated pits, reticulum, microtubules and F-actin, at nine levels of light."""
     with plain_errors():
         from sfumato.problems.microscopy_simulation import simulate
-        from sfumato.progress import Bar
+        from sfumato.system.progress import Bar
 
         with Bar("simulating", 0) as bar:
             made = simulate(

@@ -49,9 +49,9 @@ def sweep(
 ) -> None:
     """Tune the end points of a fixed schedule on validation images; if interrupted, run the same command to resume."""
     with plain_errors():
-        from sfumato.ownership import check_outputs, data_places
-        from sfumato.sweep import candidates, choose_metric, sweep_files, table
-        from sfumato.sweep import sweep as run
+        from sfumato.evaluation.sweep import candidates, choose_metric, sweep_files, table
+        from sfumato.evaluation.sweep import sweep as run
+        from sfumato.models.ownership import check_outputs, data_places
 
         chosen, judge = recipe_of(recipe, settings or []), choose_metric(metric)
         models = candidates(chosen.model, starts=starts or (), ends=ends or (), gamma_ends=gamma_ends or ())

@@ -32,7 +32,7 @@ def train(
 ) -> None:
     """Train a model on image pairs; if interrupted, run the same command again to resume."""
     with plain_errors():
-        from sfumato.train import train as run
+        from sfumato.training.train import train as run
 
         given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder, "store": store}
         chosen = recipe_of(recipe, [*places(given), *(settings or [])])

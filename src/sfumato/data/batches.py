@@ -13,7 +13,7 @@ from torch import Tensor
 from sfumato.data.frames import PairSource
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 __all__ = ["Batch", "PatchBatches", "check_patch_fits", "prefetch"]
 

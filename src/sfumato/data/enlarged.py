@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.image import DEFAULT_MEMORY_BUDGET
-from sfumato.data.pixels import floats
-from sfumato.errors import ImageError
+from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET
+from sfumato.data.images.pixels import floats
+from sfumato.system.errors import ImageError
 
 __all__ = ["EnlargedFrames", "Frames", "enlarge", "enlarge_tensor", "enlarged_region", "is_factor"]
 

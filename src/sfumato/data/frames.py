@@ -12,17 +12,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.bounds import whole
 from sfumato.data.cache import FrameCache
 from sfumato.data.enlarged import enlarged_region
-from sfumato.data.image import Image
-from sfumato.data.io import open_image
+from sfumato.data.images.image import Image
+from sfumato.data.images.io import open_image
+from sfumato.data.images.shares import as_shares
+from sfumato.data.images.view import View
 from sfumato.data.pairs import Pair
 from sfumato.data.pixel_hash import PairHashes, pixel_hash
-from sfumato.data.shares import as_shares
 from sfumato.data.source_files import SourceFile
-from sfumato.data.view import View
-from sfumato.errors import PairingError
+from sfumato.system.bounds import whole
+from sfumato.system.errors import PairingError
 
 __all__ = ["FilePairs", "FrameReader", "PairSource", "advice_if_transposed", "evenly_spread"]
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from sfumato.data.file_names import take_apart
-from sfumato.errors import RecipeError
+from sfumato.data.images.file_names import take_apart
+from sfumato.system.errors import RecipeError
 
 __all__ = ["Units", "find_units"]
 

@@ -7,8 +7,8 @@ from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sfumato.data.links import file_key
-from sfumato.errors import PairingError
+from sfumato.data.images.links import file_key
+from sfumato.system.errors import PairingError
 
 __all__ = ["SPLITS", "Row", "read_rows"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.frames import PairSource
 from sfumato.data.rescaled import RescaledPairs
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 __all__ = ["MatchedPairs", "affine_fit"]
 

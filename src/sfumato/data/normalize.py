@@ -20,9 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.data.images.pixels import MOST_WHOLE, floats
 from sfumato.data.order import uniform
-from sfumato.data.pixels import MOST_WHOLE, floats
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 __all__ = ["Normalization", "fit", "fit_together"]
 

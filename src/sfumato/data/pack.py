@@ -12,15 +12,15 @@ import numpy as np
 import zarr
 
 from sfumato.data.frames import PairSource
-from sfumato.data.image import reading
+from sfumato.data.images.image import reading
+from sfumato.data.images.zarr_array import open_checked
+from sfumato.data.images.zarr_documents import read_document
 from sfumato.data.pack_record import check_files, check_settings, description_of, record_files
 from sfumato.data.packed import ATTRIBUTE, VERSION
 from sfumato.data.shards import CODECS
 from sfumato.data.source_files import SourceFile, files_of
 from sfumato.data.tables import text_tables, write_tables
-from sfumato.data.zarr_array import open_checked
-from sfumato.data.zarr_documents import read_document
-from sfumato.errors import ImageError, PairingError
+from sfumato.system.errors import ImageError, PairingError
 
 __all__ = ["Packing", "pack"]
 

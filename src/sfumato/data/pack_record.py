@@ -9,13 +9,13 @@ from typing import Any
 
 import zarr
 
-from sfumato.data.image import DEFAULT_MEMORY_BUDGET, DamageError, reading
+from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET, DamageError, reading
+from sfumato.data.images.zarr_array import open_checked, store_at
+from sfumato.data.images.zarr_documents import read_document
 from sfumato.data.packed import ATTRIBUTE
 from sfumato.data.source_files import FileRecord, SourceFile
 from sfumato.data.tables import read_texts, text_tables, write_tables
-from sfumato.data.zarr_array import open_checked, store_at
-from sfumato.data.zarr_documents import read_document
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 __all__ = ["check_files", "check_settings", "description_of", "record_files"]
 

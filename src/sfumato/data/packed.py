@@ -23,13 +23,13 @@ from zarr.abc.store import Store
 
 from sfumato.data.enlarged import is_factor
 from sfumato.data.frames import evenly_spread
-from sfumato.data.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, reading
+from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, reading
+from sfumato.data.images.zarr_array import CheckedArray, open_checked, store_at
+from sfumato.data.images.zarr_documents import read_document
 from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.shards import ShardedArray
 from sfumato.data.source_files import SourceFile
-from sfumato.data.zarr_array import CheckedArray, open_checked, store_at
-from sfumato.data.zarr_documents import read_document
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 __all__ = ["ATTRIBUTE", "VERSION", "PackedPairs", "packed_splits"]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.frames import FilePairs, FrameReader, PairSource, advice_if_transposed, evenly_spread
 from sfumato.data.rescaled import RescaledPairs
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 __all__ = ["check_pairs"]
 

@@ -7,11 +7,11 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
-from sfumato.data.file_names import IMAGE_SUFFIXES, image_stem
-from sfumato.data.links import file_key, first_repeat
+from sfumato.data.images.file_names import IMAGE_SUFFIXES, image_stem
+from sfumato.data.images.links import file_key, first_repeat
+from sfumato.data.images.view import View
 from sfumato.data.manifest import SPLITS, read_rows
-from sfumato.data.view import View
-from sfumato.errors import PairingError
+from sfumato.system.errors import PairingError
 
 __all__ = ["SPLITS", "Pair", "find_pairs", "read_manifest", "split_pairs"]
 

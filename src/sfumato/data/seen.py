@@ -18,7 +18,7 @@ import numpy as np
 from sfumato.data.frames import PairSource
 from sfumato.data.order import permute
 from sfumato.data.pixel_hash import PairHashes
-from sfumato.errors import CalibrationError, PairingError
+from sfumato.system.errors import CalibrationError, PairingError
 
 __all__ = ["SeenImages", "look_at", "look_up", "named", "refuse_seen"]
 

@@ -18,11 +18,11 @@ import numpy as np
 from numcodecs.zstd import decompress
 from numpy.typing import NDArray
 
-from sfumato.data.bounded_codecs import encoded_bytes, zstd_bytes
-from sfumato.data.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, check_dtype, reading
-from sfumato.data.zarr_array import store_at
-from sfumato.data.zarr_documents import check_array, read_document
-from sfumato.errors import ImageError
+from sfumato.data.images.bounded_codecs import encoded_bytes, zstd_bytes
+from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, check_dtype, reading
+from sfumato.data.images.zarr_array import store_at
+from sfumato.data.images.zarr_documents import check_array, read_document
+from sfumato.system.errors import ImageError
 
 __all__ = ["CODECS", "ShardedArray"]
 

@@ -1,7 +1,7 @@
 """Of which files samples are made: recorded when work on them begins, compared when it is resumed.
 
 A training and a packing take hours to weeks, and meanwhile an image of the same name may become another one. What a
-record holds of each file is its :class:`~sfumato.data.identity.Identity`, as five numbers.
+record holds of each file is its :class:`~sfumato.data.images.identity.Identity`, as five numbers.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.identity import Identity, identify
+from sfumato.data.images.identity import Identity, identify
 
 __all__ = ["FileRecord", "SourceFile", "files_of"]
 

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.durable import replace_bytes
-from sfumato.errors import RunError
-from sfumato.escaping import in_markdown
 from sfumato.export.card import CITATION, Credits, model_card
 from sfumato.export.cover import draw_cover
 from sfumato.export.example import example_image
 from sfumato.export.graph import onnx_library, save_graph
 from sfumato.export.sampler import output_names, sampler_graph
-from sfumato.model_file import LoadedModel
+from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.array import enlargement, restore
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import stride
+from sfumato.system.durable import replace_bytes
+from sfumato.system.errors import RunError
+from sfumato.system.escaping import in_markdown
 
 __all__ = ["export_bioimageio"]
 

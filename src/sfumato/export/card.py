@@ -6,10 +6,10 @@ provenance, `images` says where training images come from and `limits` what the 
 
 from dataclasses import dataclass
 
-from sfumato.escaping import in_markdown
-from sfumato.model_file import LoadedModel, ModelInfo
+from sfumato.models.model_file import LoadedModel, ModelInfo
 from sfumato.restoration.channels import measured_channels
-from sfumato.version import __version__
+from sfumato.system.escaping import in_markdown
+from sfumato.system.version import __version__
 
 __all__ = ["CITATION", "Credits", "model_card"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sfumato.panels import grey, save_picture
+from sfumato.figures.panels import grey, save_picture
 
 __all__ = ["draw_cover"]
 

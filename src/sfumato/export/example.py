@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sfumato.data.frames import FrameReader
-from sfumato.data.io import open_image
-from sfumato.data.shares import as_shares
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
-from sfumato.noise import NoiseField
+from sfumato.data.images.io import open_image
+from sfumato.data.images.shares import as_shares
+from sfumato.diffusion.noise import NoiseField
+from sfumato.models.model_file import LoadedModel
 from sfumato.problems.registry import takes_shares
 from sfumato.restoration.channels import completed, measured_channels
+from sfumato.system.errors import ImageError
 
 __all__ = ["example_image"]
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato.durable import replace_bytes
-from sfumato.errors import RunError
-from sfumato.marks import PRODUCER
-from sfumato.version import __version__
+from sfumato.system.durable import replace_bytes
+from sfumato.system.errors import RunError
+from sfumato.system.marks import PRODUCER
+from sfumato.system.version import __version__
 
 __all__ = ["TOLERANCE", "check_graph", "example_size", "onnx_library", "rename", "save_graph", "to_graph"]
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import yaml
 
-from sfumato.durable import replace_text, replacing
-from sfumato.errors import RunError
 from sfumato.export.card import Credits, model_card
-from sfumato.hub import MODEL_NAME, HubAddress, local_file
-from sfumato.marks import Kind, text_like
-from sfumato.model_file import is_model, load
-from sfumato.ownership import Written
+from sfumato.models.hub import MODEL_NAME, HubAddress, local_file
+from sfumato.models.model_file import is_model, load
+from sfumato.models.ownership import Written
+from sfumato.system.durable import replace_text, replacing
+from sfumato.system.errors import RunError
+from sfumato.system.marks import Kind, text_like
 
 __all__ = ["export_hub", "hub_files", "push"]
 

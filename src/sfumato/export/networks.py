@@ -6,17 +6,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sfumato.baselines.regression import Regression
-from sfumato.durable import replace_text
+from sfumato.diffusion.model import CVDM
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.sampling import grid_of
 from sfumato.export.graph import check_graph, example_size, save_graph, to_graph
-from sfumato.marks import NETWORK, json_with
-from sfumato.model import CVDM
-from sfumato.model_file import LoadedModel
-from sfumato.noise import NoiseField
-from sfumato.ownership import Written
+from sfumato.models.model_file import LoadedModel
+from sfumato.models.ownership import Written
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import stride
-from sfumato.sampling import grid_of
+from sfumato.system.durable import replace_text
+from sfumato.system.marks import NETWORK, json_with
 
 __all__ = ["export_networks", "network_files"]
 

@@ -11,17 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.baselines.regression import Regression
-from sfumato.calibration.correction import Sampled
-from sfumato.errors import RunError
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.sampling import Level, grid_of, step_mean
 from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import Part, join
-from sfumato.model_file import LoadedModel
-from sfumato.noise import NoiseField
+from sfumato.models.correction import Sampled
+from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.array import enlargement
 from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.layout import stride
-from sfumato.sampling import Level, grid_of, step_mean
+from sfumato.system.errors import RunError
 
 __all__ = ["output_names", "sampler_graph"]
 
@@ -130,7 +130,7 @@ class _Start(nn.Module):
 
 
 class _Step(nn.Module):
-    """One step of the sampler, as in :func:`sfumato.sampling.sample`."""
+    """One step of the sampler, as in :func:`sfumato.diffusion.sampling.sample`."""
 
     def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
         super().__init__()

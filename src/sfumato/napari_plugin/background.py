@@ -7,7 +7,7 @@ from typing import Any
 from napari.qt.threading import create_worker
 from napari.utils.notifications import show_error
 
-from sfumato.errors import SfumatoError
+from sfumato.system.errors import SfumatoError
 
 __all__ = ["Background"]
 

@@ -1,6 +1,6 @@
 """What a model file says of itself, as lines for whoever picks it."""
 
-from sfumato.model_file import ModelInfo
+from sfumato.models.model_file import ModelInfo
 from sfumato.restoration.channels import told_channels
 from sfumato.restoration.intervals import sampled_by
 

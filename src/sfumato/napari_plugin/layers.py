@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.array_image import ArrayImage
-from sfumato.errors import ImageError
+from sfumato.data.images.array_image import ArrayImage
+from sfumato.system.errors import ImageError
 
 if TYPE_CHECKING:
     from napari.components import Dims

@@ -8,14 +8,14 @@ from napari.layers import Image
 from qtpy.QtCore import Qt, Signal
 from qtpy.QtWidgets import QComboBox, QFileDialog, QFormLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from sfumato.demo.bundled import bundled_models
+from sfumato.models.bundled import bundled_models
 from sfumato.napari_plugin.background import Background
 from sfumato.napari_plugin.layers import channel_choices
 
 if TYPE_CHECKING:
     from napari.viewer import Viewer
 
-    from sfumato.model_file import ModelInfo
+    from sfumato.models.model_file import ModelInfo
 
 __all__ = ["LayerPicker", "ModelPicker", "narrow"]
 
@@ -77,7 +77,7 @@ class ModelPicker(QWidget):
         path = Path(path)
 
         def work(_: Background) -> Any:
-            from sfumato.model_file import inspect_model
+            from sfumato.models.model_file import inspect_model
             from sfumato.napari_plugin.card import card
 
             info = inspect_model(path)

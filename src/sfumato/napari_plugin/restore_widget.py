@@ -23,15 +23,15 @@ from qtpy.QtWidgets import (
     QWidget,
 )
 
-from sfumato.errors import SfumatoError
 from sfumato.napari_plugin.background import Background
 from sfumato.napari_plugin.layers import Source
 from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker
+from sfumato.system.errors import SfumatoError
 
 if TYPE_CHECKING:
     from napari.viewer import Viewer
 
-    from sfumato.model_file import LoadedModel
+    from sfumato.models.model_file import LoadedModel
 
 __all__ = ["RestoreWidget"]
 
@@ -288,6 +288,6 @@ def _restore(
 @functools.lru_cache(maxsize=1)
 def _opened(path: Path, changed: int, device: str) -> "LoadedModel":
     """The model of the last restoration stays open, while its file is the same."""
-    from sfumato.model_file import load
+    from sfumato.models.model_file import load
 
     return load(path, device=device)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from qtpy.QtCore import QTimer
 from qtpy.QtWidgets import QGroupBox, QLabel, QVBoxLayout, QWidget
 
-from sfumato.errors import SfumatoError
 from sfumato.napari_plugin.background import Background
 from sfumato.napari_plugin.curves import COLOURS, Curve, CurvePlot
 from sfumato.napari_plugin.layers import Source
 from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker
+from sfumato.system.errors import SfumatoError
 
 if TYPE_CHECKING:
     from napari.viewer import Viewer
 
-    from sfumato.model_file import LoadedModel
+    from sfumato.models.model_file import LoadedModel
 
 __all__ = ["ScheduleWidget"]
 
@@ -160,6 +160,6 @@ def _schedule(work: Background, *, pixel: _Pixel, source: Source, path: Path) ->
 @functools.lru_cache(maxsize=1)
 def _opened(path: Path, changed: int) -> "LoadedModel":
     """A model of its own: layers of one that restores may carry hooks meanwhile."""
-    from sfumato.model_file import load
+    from sfumato.models.model_file import load
 
     return load(path)

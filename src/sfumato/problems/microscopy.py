@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sfumato.data.frames import PairSource
+from sfumato.data.images.view import View
 from sfumato.data.pairs import Pair
-from sfumato.data.view import View
-from sfumato.errors import PairingError
 from sfumato.problems.request import Request, check_folder, parameters, sources
+from sfumato.system.errors import PairingError
 
 __all__ = [
     "BIOSR_FOLDERS",

@@ -20,14 +20,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.data.image import PixelSize
-from sfumato.data.io import write_image
-from sfumato.data.mrc_writer import write_deltavision
-from sfumato.errors import ImageError
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import write_image
+from sfumato.data.images.mrc_writer import write_deltavision
 from sfumato.physics import camera, optics, rendering, structures
 from sfumato.physics.camera import Camera
 from sfumato.physics.rendering import Emitters
 from sfumato.problems.microscopy import BIOSR_FOLDERS, BIOSR_SPLITS
+from sfumato.system.errors import ImageError
 
 __all__ = ["PHOTON_LEVELS", "Field", "Microscope", "image_field", "simulate"]
 

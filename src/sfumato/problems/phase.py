@@ -33,11 +33,11 @@ from sfumato.data.frames import PairSource
 from sfumato.data.order import uniform
 from sfumato.data.pixel_hash import PairHashes, pixel_hash, region
 from sfumato.data.source_files import SourceFile
-from sfumato.errors import ImageError, RecipeError
-from sfumato.noise import NoiseField
+from sfumato.diffusion.noise import NoiseField
 from sfumato.physics import fresnel, through_focus, tie
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.request import Forward, Request, parameters
+from sfumato.system.errors import ImageError, RecipeError
 
 __all__ = ["Geometry", "PhasePairs", "PhaseSettings", "completion", "intensities", "open_phase", "transported"]
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from sfumato.data.completed import Completion
 from sfumato.data.frames import PairSource
-from sfumato.data.shares import brightest
-from sfumato.errors import RecipeError
+from sfumato.data.images.shares import brightest
 from sfumato.problems import microscopy, natural, phase
 from sfumato.problems.request import Forward, Request
+from sfumato.system.errors import RecipeError
 
 __all__ = ["PROBLEMS", "completion", "full_scale", "open_problem", "takes_shares"]
 

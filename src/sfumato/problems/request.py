@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.pairs import SPLITS, Pair
-from sfumato.errors import PairingError, RecipeError
+from sfumato.system.errors import PairingError, RecipeError
 
 __all__ = ["Forward", "Request", "check_folder", "parameters", "sources"]
 

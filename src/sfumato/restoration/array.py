@@ -9,22 +9,22 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sfumato.baselines.regression import Regression
-from sfumato.calibration.correction import Sampled
 from sfumato.data.enlarged import enlarge
-from sfumato.data.pixels import as_pixels, floats
+from sfumato.data.images.pixels import as_pixels, floats
 from sfumato.data.scaling import image_range, scale_to
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel, check_loaded
-from sfumato.noise import NoiseField
-from sfumato.posterior import Posterior
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.posterior import Posterior
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.sampling import sample
+from sfumato.models.correction import Sampled
+from sfumato.models.model_file import LoadedModel, check_loaded
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.channels import completion_of, measured_channels
 from sfumato.restoration.hint import check_schedule, schedule_map
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.layout import Layout, choose_layout, stride
 from sfumato.restoration.tiles import tiled
-from sfumato.sampling import sample
+from sfumato.system.errors import ImageError
 
 __all__ = [
     "Restored",

@@ -7,15 +7,15 @@ it: the same settings, the same model file by its hash, and the same input by it
 from collections.abc import Callable
 from pathlib import Path
 
-from sfumato.data.output import OutputImage
-from sfumato.data.sidecar import check_sidecar
-from sfumato.data.storage import storage_at
-from sfumato.errors import ImageError, RunError, StorageError
+from sfumato.data.images.output import OutputImage
+from sfumato.data.images.sidecar import check_sidecar
+from sfumato.data.images.storage import storage_at
 from sfumato.restoration.job import Job
 from sfumato.restoration.journal import Journal, foreign_files
 from sfumato.restoration.origin import check_origin, differences, provenance
 from sfumato.restoration.planning import Restoration
 from sfumato.restoration.watch import ReplacedInputError
+from sfumato.system.errors import ImageError, RunError, StorageError
 
 __all__ = ["begin", "begun_output", "check_job", "is_finished"]
 

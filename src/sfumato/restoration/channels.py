@@ -2,7 +2,7 @@
 
 from sfumato.data.completed import CompletedFrames, Completion
 from sfumato.data.enlarged import Frames
-from sfumato.model_file import ModelInfo
+from sfumato.models.model_file import ModelInfo
 from sfumato.problems.registry import completion
 
 __all__ = ["completed", "completion_of", "measured_channels", "told_channels"]

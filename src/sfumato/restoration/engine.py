@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from sfumato.allocation import keep_freed_memory
-from sfumato.errors import RunError
 from sfumato.restoration.job import Job
 from sfumato.restoration.task import Outcome, run_task
+from sfumato.system.allocation import keep_freed_memory
+from sfumato.system.errors import RunError
 
 if TYPE_CHECKING:
     from distributed import Client

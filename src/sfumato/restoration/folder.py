@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.data.file_names import take_apart
-from sfumato.data.io import open_image
-from sfumato.data.links import first_repeat
-from sfumato.data.ome_zarr import is_zarr
-from sfumato.errors import ImageError, ModelFileError, RunError, SfumatoError, StorageError, UnknownFormatError
-from sfumato.model_file import LoadedModel, load
+from sfumato.data.images.file_names import take_apart
+from sfumato.data.images.io import open_image
+from sfumato.data.images.links import first_repeat
+from sfumato.data.images.ome_zarr import is_zarr
+from sfumato.models.model_file import LoadedModel, load
 from sfumato.restoration.begun import is_finished
 from sfumato.restoration.engine import Engine
 from sfumato.restoration.planning import FORMATS, Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, StoppedError, run_restoration
+from sfumato.system.errors import ImageError, ModelFileError, RunError, SfumatoError, StorageError, UnknownFormatError
 
 __all__ = ["FailedImagesError", "is_folder_of_images", "restore_folder"]
 

@@ -3,11 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from sfumato.baselines.regression import Regression
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.uncertainty import integral_of_beta
+from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.tiles import tiled
-from sfumato.uncertainty import integral_of_beta
+from sfumato.system.errors import ImageError
 
 __all__ = ["check_schedule", "schedule_map"]
 

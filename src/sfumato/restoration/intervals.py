@@ -5,11 +5,11 @@ from typing import Literal, TypeAlias
 
 from torch import Tensor
 
-from sfumato.bounds import whole
-from sfumato.calibration.correction import Correction, Sampled
 from sfumato.data.normalize import Normalization
-from sfumato.model_file import LoadedModel, ModelInfo, sampled_as
-from sfumato.posterior import Posterior
+from sfumato.diffusion.posterior import Posterior
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.model_file import LoadedModel, ModelInfo, sampled_as
+from sfumato.system.bounds import whole
 
 __all__ = ["Content", "correction_for", "sampled_by", "summary", "why_uncalibrated"]
 

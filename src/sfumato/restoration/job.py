@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from sfumato.data.identity import Identity
-from sfumato.data.ome_zarr_writer import Version
+from sfumato.data.images.identity import Identity
+from sfumato.data.images.ome_zarr_writer import Version
 from sfumato.restoration.plan import Plan
 
 __all__ = ["Job", "Output"]

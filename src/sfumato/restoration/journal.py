@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.durable import advice_on
-from sfumato.errors import RunError
+from sfumato.system.durable import advice_on
+from sfumato.system.errors import RunError
 
 __all__ = ["Journal", "JournalInUseError", "Writer", "discard", "foreign_files"]
 

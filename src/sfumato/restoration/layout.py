@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import nn
 
-from sfumato.errors import RecipeError
-from sfumato.model import CVDM
-from sfumato.model_file import LoadedModel
+from sfumato.diffusion.model import CVDM
+from sfumato.models.model_file import LoadedModel
+from sfumato.system.errors import RecipeError
 
 __all__ = ["Layout", "choose_layout", "reach", "stride"]
 

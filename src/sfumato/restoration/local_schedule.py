@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.baselines.regression import Regression
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.schedule import Schedule
+from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.measured import Measured
-from sfumato.schedule import Schedule
+from sfumato.system.errors import ImageError
 
 __all__ = ["curves_at", "schedule_of"]
 

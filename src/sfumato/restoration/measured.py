@@ -9,10 +9,10 @@ from torch import Tensor
 
 from sfumato.data.enlarged import EnlargedFrames
 from sfumato.data.frames import FrameReader
-from sfumato.data.image import Image, PixelSize
-from sfumato.data.io import open_image
+from sfumato.data.images.image import Image, PixelSize
+from sfumato.data.images.io import open_image
 from sfumato.data.scaling import image_range
-from sfumato.model_file import LoadedModel, check_loaded
+from sfumato.models.model_file import LoadedModel, check_loaded
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.array import enlargement, normalised
 from sfumato.restoration.channels import completed

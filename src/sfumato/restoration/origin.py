@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sfumato.baselines.regression import Regression
-from sfumato.data.sidecar import needs_sidecar, origin_of, sidecar_of
-from sfumato.errors import ImageError
+from sfumato.data.images.sidecar import needs_sidecar, origin_of, sidecar_of
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
 from sfumato.restoration.job import Output
 from sfumato.restoration.planning import Restoration
-from sfumato.uncertainty import SCHEDULE_NOTE
-from sfumato.version import __version__
+from sfumato.system.errors import ImageError
+from sfumato.system.version import __version__
 
 __all__ = ["check_origin", "differences", "is_without_input", "provenance"]
 

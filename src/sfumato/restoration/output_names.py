@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
-from sfumato.baselines.regression import Regression
-from sfumato.calibration.correction import Sampled
-from sfumato.data.file_names import take_apart
-from sfumato.model_file import LoadedModel
+from sfumato.data.images.file_names import take_apart
+from sfumato.diffusion.regression import Regression
+from sfumato.models.correction import Sampled
+from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.job import Output
 

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.baselines.regression import Regression
-from sfumato.data.image import DEFAULT_MEMORY_BUDGET
-from sfumato.errors import ImageError
-from sfumato.model_file import LoadedModel
-from sfumato.posterior import Posterior
+from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET
+from sfumato.diffusion.posterior import Posterior
+from sfumato.diffusion.regression import Regression
+from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.array import regress
 from sfumato.restoration.channels import measured_channels
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
@@ -25,6 +24,7 @@ from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Plan, Task
 from sfumato.restoration.regions import RegionSampler
+from sfumato.system.errors import ImageError
 
 __all__ = ["Field", "Parts"]
 

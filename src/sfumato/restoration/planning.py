@@ -12,17 +12,15 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from sfumato.baselines.regression import Regression
-from sfumato.bounds import seed_of, whole
-from sfumato.calibration.correction import Correction, Sampled
-from sfumato.data.convert import check_format
-from sfumato.data.identity import identify
-from sfumato.data.image import PixelSize
-from sfumato.data.ome_zarr_writer import Version
-from sfumato.data.pyramid import plan_levels
-from sfumato.errors import ImageError
-from sfumato.hub import is_address
-from sfumato.model_file import LoadedModel, load
+from sfumato.data.images.convert import check_format
+from sfumato.data.images.identity import identify
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.ome_zarr_writer import Version
+from sfumato.data.images.pyramid import plan_levels
+from sfumato.diffusion.regression import Regression
+from sfumato.models.correction import Correction, Sampled
+from sfumato.models.hub import is_address
+from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.channels import measured_channels
 from sfumato.restoration.hint import check_schedule
@@ -32,6 +30,8 @@ from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.measured import Measured
 from sfumato.restoration.output_names import as_begun, beside, name_outputs
 from sfumato.restoration.plan import Plan
+from sfumato.system.bounds import seed_of, whole
+from sfumato.system.errors import ImageError
 
 __all__ = ["FORMATS", "Restoration", "Settings", "plan_restoration", "png_dtype"]
 
@@ -152,7 +152,7 @@ def plan_restoration(
 
     Args:
         model: Path of a model file.
-        source: Anything that :func:`~sfumato.data.io.open_image` reads.
+        source: Anything that :func:`~sfumato.data.images.io.open_image` reads.
         output: Where the mean goes, a path or the address of a store; its suffix is the format. The others stand beside
             it, with ``_std``, ``_q05`` or ``_sample003`` in their names.
         settings: How to restore.

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.io import open_image
-from sfumato.panels import draw_panel
+from sfumato.data.images.io import open_image
+from sfumato.figures.panels import draw_panel
 from sfumato.restoration.array import restore_condition
 from sfumato.restoration.planning import Restoration
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from sfumato.calibration.correction import Sampled
-from sfumato.model_file import LoadedModel
-from sfumato.noise import NoiseField
+from sfumato.diffusion.noise import NoiseField
+from sfumato.models.correction import Sampled
+from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.array import draw_blocks
 from sfumato.restoration.layout import stride
 from sfumato.restoration.measured import Measured

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sfumato.data.convert import copy_image
-from sfumato.data.output import OutputImage
-from sfumato.errors import ImageError, RunError, SfumatoError
+from sfumato.data.images.convert import copy_image
+from sfumato.data.images.output import OutputImage
 from sfumato.restoration.begun import begin, begun_output, check_job, is_finished
 from sfumato.restoration.engine import Engine, InProcess
 from sfumato.restoration.job import Job
@@ -18,6 +17,7 @@ from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.task import Outcome, checksum_of
 from sfumato.restoration.watch import ReplacedInputError, Watch
+from sfumato.system.errors import ImageError, RunError, SfumatoError
 
 __all__ = ["Progress", "StoppedError", "restore_file", "run_restoration", "verify"]
 
@@ -51,7 +51,7 @@ def restore_file(
 
     Args:
         model: Path of a model file.
-        source: Anything that :func:`~sfumato.data.io.open_image` reads.
+        source: Anything that :func:`~sfumato.data.images.io.open_image` reads.
         output: Where the mean goes; see :func:`~sfumato.restoration.planning.plan_restoration`.
         settings: How to restore.
 

@@ -11,13 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.baselines.regression import Regression
-from sfumato.calibration.correction import Correction
+from sfumato.data.images.output import OutputImage
 from sfumato.data.normalize import Normalization
-from sfumato.data.output import OutputImage
-from sfumato.errors import ModelFileError, SfumatoError, StorageError
-from sfumato.model_file import LoadedModel, load
-from sfumato.posterior import Posterior
+from sfumato.diffusion.posterior import Posterior
+from sfumato.diffusion.regression import Regression
+from sfumato.models.correction import Correction
+from sfumato.models.model_file import LoadedModel, load
 from sfumato.restoration.array import regress
 from sfumato.restoration.hint import schedule_map
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
@@ -26,6 +25,7 @@ from sfumato.restoration.measured import Measured
 from sfumato.restoration.plan import Task
 from sfumato.restoration.regions import RegionSampler
 from sfumato.restoration.watch import ReplacedInputError, Watch
+from sfumato.system.errors import ModelFileError, SfumatoError, StorageError
 
 __all__ = ["Outcome", "checksum_of", "run_task"]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from sfumato.model import CVDM
+from sfumato.diffusion.model import CVDM
 
 __all__ = ["TiledNetwork", "number_of_tiles", "spans", "tiled"]
 

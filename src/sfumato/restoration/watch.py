@@ -3,8 +3,8 @@
 import contextlib
 from pathlib import Path
 
-from sfumato.data.identity import Identity, stored_at
-from sfumato.errors import RunError
+from sfumato.data.images.identity import Identity, stored_at
+from sfumato.system.errors import RunError
 
 __all__ = ["ReplacedInputError", "Watch"]
 

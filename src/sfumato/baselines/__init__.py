@@ -1,1 +1,0 @@
-"""What CVDM is compared with: regression networks and classical deconvolution. CDDPM and CVDM-simple are schedules."""

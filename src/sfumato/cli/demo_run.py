@@ -1,0 +1,183 @@
+"""The demo: simulate specimens, restore them as `sfumato restore` does, compare with the truth, draw one of them."""
+
+import math
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.cli.demo_picture import Panel, draw_row
+from sfumato.cli.demo_score import Score, relative, score
+from sfumato.data.images.io import open_image
+from sfumato.models.bundled import demo_model
+from sfumato.models.model_file import LoadedModel, load
+from sfumato.problems.specimens import FIELDS, Specimen, simulate_specimens, write_specimens
+from sfumato.restoration.array import Restored, as_restored
+from sfumato.restoration.folder import restore_folder
+from sfumato.system.durable import advice_on
+from sfumato.system.errors import ModelFileError, RunError
+
+__all__ = ["Demo", "run_demo"]
+
+_SHOWN = "microtubules"
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What was done.
+
+    Attributes:
+        folder: Where its files are.
+        model: Copy of the model file in it.
+        picture: One specimen with its restoration.
+        scores: Of every specimen.
+        level: Of the calibrated intervals.
+        num_samples: Draws per specimen.
+        seconds: From simulating to drawing.
+    """
+
+    folder: Path
+    model: Path
+    picture: Path
+    scores: list[Score]
+    level: float
+    num_samples: int
+    seconds: float
+
+    @property
+    def gain(self) -> float:
+        """How many dB the restored means are closer to the truth than the measured images, on average."""
+        return float(np.mean([found.psnr_restored - found.psnr_measured for found in self.scores]))
+
+    @property
+    def coverage(self) -> float:
+        """Share of all pixels inside their interval."""
+        return float(np.mean([found.coverage for found in self.scores]))
+
+    def lines(self) -> list[str]:
+        """What was done, how well, and what to try next."""
+        wide = max(len(found.name) for found in self.scores)
+        specimen = self.folder / "measured" / f"{_SHOWN}.tif"
+        return [
+            f"simulated {len(self.scores)} specimens that the model never saw, restored each from {self.num_samples} "
+            f"draws in {self.seconds:.0f} s in all",
+            "",
+            f"{'':{wide}}  closeness to the truth (PSNR)     inside the interval",
+            f"{'':{wide}}  measured    restored              ({self.level:.0%} promised)",
+            *(
+                f"{found.name:{wide}}  {found.psnr_measured:5.1f} dB -> {found.psnr_restored:5.1f} dB  "
+                f"{_signed(found.psnr_restored - found.psnr_measured)}   {found.coverage:6.0%}"
+                for found in self.scores
+            ),
+            f"{'mean':{wide}}  {'':22}{_signed(self.gain)}   {self.coverage:6.0%}",
+            "",
+            f"look at     {self.picture}",
+            f"open        {self.folder / 'restored'}: mean, *_std, and the interval's ends *_low, *_high (OME-TIFF)",
+            f"compare     {self.folder / 'measured'} and {self.folder / 'truth'}",
+            "",
+            "try next: every single draw, each a possible original,",
+            f"  sfumato restore {self.model} {specimen} draws.tif --keep-samples",
+            "and images of your own, in two folders of equal names, low/ (measured) and high/ (sought):",
+            "  sfumato train --inputs low --targets high --out run --minutes 30",
+            "  sfumato restore run/model.safetensors low/your_image.tif restored.tif --picture restored.png",
+            "the model of the demo knows simulated specimens only: conclude nothing from what it makes of real ones",
+        ]
+
+
+def _signed(gain: float) -> str:
+    return f"{f'({gain:+.1f})':>7}"
+
+
+def run_demo(out: str | Path, *, model: Path | None = None, progress: Callable[[str], None] | None = None) -> Demo:
+    """Do it all.
+
+    Args:
+        out: Folder to make; it must not hold files.
+        model: Another calibrated model of the simulated microscope, in place of the one that comes with the package.
+        progress: Called with what is being done.
+
+    Raises:
+        ModelFileError: If a model is given that has no calibration.
+        RunError: If the folder is not empty or cannot be written.
+        KeyboardInterrupt: After Ctrl-C; it says what is left behind.
+    """
+    folder, started = Path(out), time.monotonic()
+    _make(folder)
+    try:
+        return _run(folder, model or demo_model(), started, progress or (lambda _: None))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; {folder} is not complete: remove it, or choose another --out") from None
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {error.strerror or error}; {advice_on(error)}") from error
+
+
+def _make(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} exists and is not an empty folder; expected a new name; give one with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "restored").mkdir()
+    except OSError as error:
+        raise RunError(f"cannot make {folder}: {error.strerror or error}; {advice_on(error)}") from error
+
+
+def _run(folder: Path, source: Path, started: float, progress: Callable[[str], None]) -> Demo:
+    model_file = folder / source.name
+    shutil.copyfile(source, model_file)
+    model = load(model_file)
+    found = model.info.calibration
+    if found is None:
+        raise ModelFileError(f"{source} has no calibration; expected one, for intervals: run `sfumato calibrate` on it")
+    specimens = simulate_specimens(lambda name: progress(f"simulating {name}"))
+    write_specimens(specimens, folder / "measured", folder / "truth")
+    restore_folder(
+        model_file,
+        folder / "measured",
+        folder / "restored",
+        progress=lambda name, done, total: progress(f"restoring {name} ({done + 1} of {total})"),
+    )
+    restored = {specimen.name: _read(folder / "restored", specimen.name) for specimen in specimens}
+    scores = [score(specimen, restored[specimen.name], model) for specimen in specimens]
+    shown = next(specimen for specimen in specimens if specimen.name == _SHOWN)
+    picture = folder / "demo.png"
+    _draw(picture, shown, restored[_SHOWN], model, found.sampled.num_samples)
+    seconds = time.monotonic() - started
+    return Demo(folder, model_file, picture, scores, found.level, found.sampled.num_samples, seconds)
+
+
+def _read(folder: Path, name: str) -> Restored:
+    """What restoring wrote of one specimen."""
+
+    def image(part: str) -> NDArray[np.float32]:
+        return np.asarray(open_image(folder / f"{name}{part}.tif").read(), np.float32)
+
+    return Restored(image(""), image("_std"), image("_low"), image("_high"))
+
+
+def _draw(path: Path, specimen: Specimen, restored: Restored, model: LoadedModel, num_samples: int) -> None:
+    truth = relative(as_restored(specimen.truth[None], model)[0])
+    mean = relative(restored.mean)
+    assert restored.std is not None
+    std, error = restored.std / 2, np.abs(mean - truth)
+    dark, bright = np.quantile(specimen.measured, [0.001, 0.999])
+    # One scale for both, so that they compare; in whole hundredths, to be read.
+    spread = math.ceil(100 * float(np.quantile(np.stack([std, error]), 0.999))) / 100
+    unit = "relative brightness"
+    photons = FIELDS[specimen.name].photons
+    draw_row(
+        path,
+        f"A simulated specimen ({specimen.name.replace('_', ' ')}, {photons} photons per pixel), restored with the "
+        "model that comes with sfumato",
+        [
+            Panel("measured", "widefield image", specimen.measured, float(dark), float(bright), "camera grey levels"),
+            Panel("restored", f"mean of {num_samples} draws", mean, 0, 1, unit),
+            Panel("truth", "what was simulated", truth, 0, 1, unit),
+            Panel("uncertainty", "standard deviation of the draws", std, 0, spread, unit, is_spread=True),
+            Panel("error", "|restored - truth|, on the same scale", error, 0, spread, unit, is_spread=True),
+        ],
+        width_um=len(truth) * specimen.pixel_um,
+    )

@@ -1,0 +1,56 @@
+"""How close a restored specimen comes to its truth, and whether its interval keeps its word."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from sfumato.data.enlarged import enlarge
+from sfumato.models.model_file import LoadedModel
+from sfumato.problems.specimens import Specimen
+from sfumato.restoration.array import Restored, as_restored, enlargement
+from sfumato.statistics.metrics import affine_fit, psnr
+
+__all__ = ["Score", "relative", "score"]
+
+
+class Score(NamedTuple):
+    """Figures of one specimen."""
+
+    name: str
+    psnr_measured: float
+    """Of the measured image, enlarged, in dB."""
+    psnr_restored: float
+    """Of the restored mean, in dB."""
+    coverage: float
+    """Share of the pixels whose truth lies inside the calibrated interval."""
+
+
+def score(specimen: Specimen, restored: Restored, model: LoadedModel) -> Score:
+    """Compare on the scale of the truth, its range from the darkest to the brightest pixel.
+
+    Fluorescence has no absolute scale: both images are taken at the brightness and offset that bring them closest to
+    the truth. Intervals are taken as they are.
+    """
+    truth = as_restored(specimen.truth[None], model)
+    enlarged = enlarge(specimen.measured[None], enlargement(model))
+    measured, mean, wanted = (_batch(image) for image in (enlarged[0], restored.mean, truth[0]))
+    assert restored.low is not None
+    assert restored.high is not None
+    inside = (truth[0] >= restored.low) & (truth[0] <= restored.high)
+    return Score(
+        specimen.name,
+        float(psnr(affine_fit(measured, wanted), wanted)),
+        float(psnr(affine_fit(mean, wanted), wanted)),
+        float(inside.mean()),
+    )
+
+
+def relative(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """From the model's scale, -1 to 1, to relative brightness, 0 to 1."""
+    return np.asarray((image + 1) / 2, np.float32)
+
+
+def _batch(image: NDArray[np.generic]) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(image, np.float64))[None, None]

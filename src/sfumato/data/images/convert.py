@@ -1,0 +1,164 @@
+"""Copying an image from one format to another, slab by slab, so that memory does not grow with the image."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.data.images.image import Array, Image, PixelSize, check_dtype
+from sfumato.data.images.io import under_another_name
+from sfumato.data.images.raster import check_png
+from sfumato.data.images.sidecar import needs_sidecar, write_sidecar
+from sfumato.data.images.slabs import slabs
+from sfumato.system.durable import advice_on
+from sfumato.system.errors import ImageError, StorageError
+
+__all__ = ["check_format", "copy_image"]
+
+_SLAB_BYTES = 2**27
+"""Of pixels that are read at once: 1024 rows, as high as chunks are by default, of 32,768 columns of float32."""
+_SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".mrc")
+_PNG_AXES, _MRC_AXES = "YXC", "ZYX"
+"""Of an image that has them all."""
+
+
+def copy_image(
+    source: Image,
+    path: str | os.PathLike[str],
+    metadata: Mapping[str, Any] | None = None,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Copy an image into a file, which appears under its name only once it is whole.
+
+    Args:
+        source: An open image of any format; those that are read by region take little memory.
+        path: Where to; ``.tif`` and ``.tiff`` make an OME-TIFF where that can hold the image and else a TIFF, ``.png``,
+            ``.npy`` and ``.mrc`` what they say.
+        metadata: To be kept with the pixels; that of the source if not given. That of a ``.npy`` or ``.mrc`` goes into
+            a file beside it, see :mod:`sfumato.data.images.sidecar`.
+        dtype: Of the copy; that of the source if not given. For whole numbers values are rounded and clipped, and NaN
+            becomes 0.
+        overwrite: Whether a file of this name may be replaced.
+
+    Raises:
+        ImageError: If the format cannot hold the image, or the name is taken.
+        StorageError: If the file cannot be written, for example because the disk is full.
+    """
+    target, suffix = Path(path), Path(path).suffix.lower()
+    if suffix not in _SUFFIXES:
+        raise ImageError(f"{target} has the suffix {suffix!r}; expected {', '.join(_SUFFIXES)}; choose one of these")
+    if target.exists() and not overwrite:
+        raise ImageError(f"{target} exists already; expected a new name; choose one or pass overwrite=True")
+    notes = dict(source.metadata if metadata is None else metadata)
+    kind = source.dtype if dtype is None else check_dtype(dtype)
+    check_format(target, source.axes, source.shape, kind, source.pixel_size)
+    copy = {".png": _copy_png, ".npy": _copy_npy, ".mrc": _copy_mrc}.get(suffix, _copy_tiff)
+    try:
+        with under_another_name(target) as unfinished:
+            copy(source, unfinished, kind, notes)
+            if notes and needs_sidecar(target):
+                write_sidecar(target, notes, unfinished)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {target}: {error.strerror or error}; expected a folder with space; {advice_on(error)}"
+        ) from error
+
+
+def check_format(
+    path: str | os.PathLike[str],
+    axes: str,
+    shape: Sequence[int],
+    dtype: npt.DTypeLike,
+    pixel_size: Mapping[str, PixelSize],
+) -> None:
+    """Refuse an image that the format of a file cannot hold, before there are pixels to write.
+
+    Args:
+        path: Where :func:`copy_image` would write to.
+        axes: Of the image, out of STCZYX.
+        shape: Of the image.
+        dtype: Of the copy.
+        pixel_size: By axis letter.
+
+    Raises:
+        ImageError: If it cannot be held.
+
+    Example:
+        >>> check_format("cells.png", "YX", (64, 64), "uint8", {})
+    """
+    suffix, lengths = Path(path).suffix.lower(), dict(zip(axes, shape, strict=True))
+    if suffix == ".png":
+        _only(path, lengths, _PNG_AXES)
+        check_png(np.dtype(dtype), lengths.get("C", 1), _sizes(pixel_size, "XY"))
+    if suffix == ".mrc":
+        _only(path, lengths, _MRC_AXES)
+
+
+def _copy_tiff(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
+    from sfumato.data.images.tiff_writer import TILE, tiff_order, write_tiff_tiles
+
+    axes = tiff_order(source.axes)
+    parts = _parts(source, axes, dtype, whole="X", multiple=TILE)
+    write_tiff_tiles(path, parts, _shape(source, axes), dtype, axes, source.pixel_size, notes)
+
+
+def _copy_png(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
+    from sfumato.data.images.raster import write_png_rows
+
+    axes = _PNG_AXES if "C" in source.axes else "YX"
+    parts = _parts(source, axes, dtype, whole=axes[1:])
+    write_png_rows(path, parts, _shape(source, axes), dtype, _sizes(source.pixel_size, "XY"), notes)
+
+
+def _copy_npy(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
+    from sfumato.data.images.npy import write_npy_parts
+
+    write_npy_parts(path, _parts(source, source.axes, dtype), source.shape, dtype)
+
+
+def _copy_mrc(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
+    from sfumato.data.images.mrc_writer import write_mrc_parts
+
+    axes = _MRC_AXES if "Z" in source.axes else "YX"
+    text = json.dumps({"sfumato": notes}) if notes else ""
+    write_mrc_parts(
+        path, _parts(source, axes, dtype), _shape(source, axes), dtype, _sizes(source.pixel_size, "XYZ"), text
+    )
+
+
+def _parts(source: Image, axes: str, dtype: np.dtype[Any], *, whole: str = "", multiple: int = 1) -> Iterator[Array]:
+    for slab in slabs(source, axes, num_bytes=_SLAB_BYTES, whole=whole, multiple=multiple):
+        yield _converted(slab, dtype)
+
+
+def _converted(pixels: Array, dtype: np.dtype[Any]) -> Array:
+    if dtype.kind not in "iu" or pixels.dtype == dtype:
+        return pixels.astype(dtype, copy=False)
+    limits = np.iinfo(dtype)
+    rounded: Array = np.clip(np.nan_to_num(np.rint(pixels)), limits.min, limits.max)
+    return rounded.astype(dtype)
+
+
+def _shape(source: Image, axes: str) -> tuple[int, ...]:
+    lengths = dict(zip(source.axes, source.shape, strict=True))
+    return tuple(lengths.get(axis, 1) for axis in axes)
+
+
+def _sizes(pixel_size: Mapping[str, PixelSize], axes: str) -> dict[str, PixelSize]:
+    return {axis: size for axis, size in pixel_size.items() if axis in axes}
+
+
+def _only(path: str | os.PathLike[str], lengths: Mapping[str, int], axes: str) -> None:
+    """Refuse an image with other axes than a format has, unless they have length 1."""
+    lost = [axis for axis, length in lengths.items() if axis not in axes and length > 1]
+    if lost or not {"Y", "X"} <= set(lengths):
+        raise ImageError(
+            f"{os.fspath(path)} would have the axes {''.join(lengths)} and shape {tuple(lengths.values())}; expected "
+            f"{axes} in this format, others of length 1; write .tif, or one file for each index"
+        )

@@ -1,0 +1,323 @@
+"""An image on disk: named axes, physical pixel sizes, and pixels that are read by region.
+
+Axes are letters out of ``STCZYX``, each at most once, in the order of storage: S sample (position, replicate), T time,
+C channel, Z depth, Y row, X column. Opening an image reads its header alone. A region is a slice or an index per axis
+letter, and reading it touches only the parts of the file it needs, as far as the format allows:
+
+.. code-block:: python
+
+    image = open_image("cells.ome.tif")  # axes "TCZYX"
+    tile = image.read({"T": 0, "C": 1, "Y": slice(0, 512), "X": slice(512, 1024)})  # shape (Z, 512, 512)
+"""
+
+import math
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sfumato.data.images import units
+from sfumato.system.errors import ImageError, SfumatoError
+
+__all__ = [
+    "AXES",
+    "DEFAULT_MEMORY_BUDGET",
+    "Array",
+    "Box",
+    "DamageError",
+    "Image",
+    "PixelSize",
+    "Region",
+    "arrange",
+    "carry",
+    "check_axes",
+    "check_dtype",
+    "check_pixel_size",
+    "default_axes",
+    "fill_axes",
+    "reading",
+]
+
+AXES = "STCZYX"
+DEFAULT_MEMORY_BUDGET = 4 * 2**30
+"""Bytes that one call of ``read`` may take unless told otherwise."""
+
+Array = npt.NDArray[Any]
+Region = Mapping[str, slice | int]
+Box = tuple[slice, ...]
+
+_DTYPES = {"bool"} | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
+_DTYPES |= {"float16", "float32", "float64", "complex64", "complex128"}
+_QUOTE_LENGTH = 300
+_KINDS = {"T": units.is_time, "Z": units.is_length, "Y": units.is_length, "X": units.is_length}
+"""What a pixel size of each axis must be."""
+
+
+@dataclass(frozen=True)
+class PixelSize:
+    """Distance between pixels along one axis, in a unit spelt as in OME-Zarr (``micrometer``, ``second``).
+
+    Example:
+        >>> PixelSize(62.6, "nanometer").to("micrometer")
+        0.0626
+    """
+
+    value: float
+    unit: str
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.value) and self.value > 0):
+            raise ImageError(f"pixel size is {self.value}; expected a positive number; leave it out if it is unknown")
+        if self.unit not in units.SYMBOLS:
+            raise ImageError(f"unit is {self.unit!r}; expected a word such as 'micrometer' or 'second'; spell it out")
+
+    @classmethod
+    def known(cls, value: float, unit: str | None) -> Self | None:
+        """What a file says, or None if it says nothing that could be a size."""
+        word = units.unit_from(unit) if unit else None
+        return cls(float(value), word) if word and math.isfinite(value) and value > 0 else None
+
+    def to(self, unit: str) -> float:
+        """The size in another unit of the same kind."""
+        factor = units.ratio(self.unit, unit)
+        if factor is None:
+            raise ImageError(f"{self.unit} cannot be given in {unit!r}; expected another unit of its kind; ask for one")
+        # Twelve digits are more than a file means, and hide what the change of unit rounds.
+        return float(f"{self.value * factor:.12g}")
+
+
+def default_axes(ndim: int) -> str:
+    """What the axes are taken for where nothing says: the last letters of ``STCZYX``."""
+    if not 1 <= ndim <= len(AXES):
+        raise ImageError(f"the array has {ndim} axes; expected 1 to {len(AXES)}, out of {AXES}; split or squeeze it")
+    return AXES[-ndim:]
+
+
+def check_axes(axes: str, ndim: int) -> str:
+    """Give back the axes if they name that many different letters of ``STCZYX``."""
+    if not axes or set(axes) - set(AXES) or len(set(axes)) != len(axes) or len(axes) != ndim:
+        raise ImageError(
+            f"axes are {axes!r} for an array with {ndim} axes; expected one letter out of {AXES} for each, no letter "
+            "twice; name them in the order of storage"
+        )
+    return axes
+
+
+def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """The type in native byte order, if pixels can have it."""
+    native = np.dtype(dtype).newbyteorder("=")
+    if native.name not in _DTYPES:
+        raise ImageError(
+            f"pixels are of type {native.name!r}; expected bool, or integers, floats or complex numbers of 8 to 128 "
+            "bits; convert them first"
+        )
+    return native
+
+
+def check_pixel_size(sizes: Mapping[str, PixelSize], axes: str) -> None:
+    """Refuse sizes of axes that are not there or cannot have them."""
+    for axis, size in sizes.items():
+        if axis not in axes or axis not in _KINDS or not _KINDS[axis](size.unit):
+            raise ImageError(
+                f"pixel size of {axis!r} is {size.value} {size.unit} for axes {axes}; expected a length for X, Y, Z or "
+                "a time for T, of axes that are there; leave the others out"
+            )
+
+
+class DamageError(Exception):
+    """What a reader found wrong in a file; :func:`reading` makes it an :class:`ImageError`.
+
+    Args:
+        found: What was got, as a clause about the file.
+        expected: What it should have been; a whole and valid file if not given.
+        advice: What to do; to copy or save the file anew if not given.
+    """
+
+    def __init__(self, found: str, *, expected: str = "", advice: str = "") -> None:
+        super().__init__(found)
+        self.expected = expected
+        self.advice = advice
+
+
+@contextmanager
+def reading(path: str | PurePath, format: str) -> Iterator[None]:
+    """Border of a reader: whatever a library raises inside leaves as an :class:`ImageError` that quotes it."""
+    try:
+        yield
+    except SfumatoError:
+        raise
+    except FileNotFoundError as error:
+        missing = error.filename or path
+        raise ImageError(f"{missing} does not exist; expected a {format} image there; check the path") from error
+    except PermissionError as error:
+        raise ImageError(f"{path} may not be read; expected a readable {format} image; check its rights") from error
+    except Exception as error:
+        damage = error if isinstance(error, DamageError) else _quoted(error)
+        expected = damage.expected or f"a whole and valid {format} image"
+        advice = damage.advice or "copy it again or save it anew"
+        raise ImageError(f"{path} could not be read: {damage}; expected {expected}; {advice}") from error
+
+
+def _quoted(error: Exception) -> DamageError:
+    return DamageError(f"{type(error).__name__}: {error}"[:_QUOTE_LENGTH])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image(ABC):
+    """An image on disk. Nothing is kept open, so it may be shared by threads, forked and pickled.
+
+    Attributes:
+        path: File, folder or address.
+        format: Name of the format.
+        axes: Letters out of ``STCZYX`` in the order of storage.
+        shape: Length of each axis.
+        dtype: Of the pixels, in native byte order.
+        pixel_size: By axis letter, for the axes where the file gives a number with a unit.
+        metadata: What ``write_image`` was given as metadata; empty for images written by others.
+        memory_budget: Bytes that one call of ``read`` may take.
+    """
+
+    path: str
+    format: str
+    axes: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pixel_size: Mapping[str, PixelSize] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    memory_budget: int = DEFAULT_MEMORY_BUDGET
+
+    def __post_init__(self) -> None:
+        check_axes(self.axes, len(self.shape))
+        check_dtype(self.dtype)
+        if min(self.shape) < 1:
+            raise ImageError(f"{self.path} has shape {self.shape}; expected at least one pixel; save the image anew")
+        sizes = {a: s for a, s in self.pixel_size.items() if a in self.axes and a in _KINDS and _KINDS[a](s.unit)}
+        object.__setattr__(self, "pixel_size", sizes)
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return PurePath(self.path).name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pixels together, once in memory."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def read(self, region: Region | None = None) -> Array:
+        """Read a part of the pixels.
+
+        Args:
+            region: A slice (without step) or an index for each axis letter; axes left out are read whole. Indices
+                count from 0 and lie within the image.
+
+        Returns:
+            Array with the axes of the image in their order, less those given as an index; native byte order,
+            C-contiguous.
+
+        Raises:
+            ImageError: If the region lies outside, needs more than ``memory_budget`` or the file is damaged there.
+        """
+        region = region or {}
+        box = self._box(region)
+        size = tuple(part.stop - part.start for part in box)
+        with reading(self.path, self.format):
+            needed = math.prod(size) * self.dtype.itemsize + self._working_bytes(box)
+            if needed > self.memory_budget:
+                raise ImageError(
+                    f"{self.path}: reading {size} pixels of {self.dtype} ({self.axes}) takes {needed:,} bytes; "
+                    f"expected at most the memory budget of {self.memory_budget:,}; read a smaller region or raise "
+                    "memory_budget"
+                )
+            array = np.ascontiguousarray(self._fetch(box), dtype=self.dtype)
+            kept = [length for axis, length in zip(self.axes, size, strict=True) if _is_range(region.get(axis))]
+            return array.reshape(kept)
+
+    def _box(self, region: Region) -> Box:
+        """One checked slice per axis."""
+        unknown = set(region) - set(self.axes)
+        if unknown:
+            raise ImageError(
+                f"{self.path}: the region names the axes {sorted(unknown)}; expected some of {self.axes}; leave the "
+                "others out"
+            )
+        return tuple(
+            self._slice(axis, length, region.get(axis)) for axis, length in zip(self.axes, self.shape, strict=True)
+        )
+
+    def _slice(self, axis: str, length: int, part: slice | int | None) -> slice:
+        """A part of one axis as a slice with both ends, inside the image."""
+        try:
+            if isinstance(part, slice):
+                start = 0 if part.start is None else operator.index(part.start)
+                stop = length if part.stop is None else operator.index(part.stop)
+                fits = 0 <= start < stop <= length and part.step in (None, 1)
+            else:
+                start = 0 if part is None else operator.index(part)
+                stop = length if part is None else start + 1
+                fits = 0 <= start < stop <= length
+        except TypeError:
+            fits = False
+        if not fits:
+            raise ImageError(
+                f"{self.path}: the region of axis {axis} is {part}; expected an index or a slice without step inside "
+                f"0 to {length}, with at least one pixel; clip it to the image"
+            )
+        return slice(start, stop)
+
+    def _working_bytes(self, box: Box) -> int:
+        """Bytes that reading takes besides those of the result."""
+        return 0
+
+    @abstractmethod
+    def _fetch(self, box: Box) -> Array:
+        """Pixels of one box, with all axes; may raise anything."""
+
+
+def _is_range(part: slice | int | None) -> bool:
+    return part is None or isinstance(part, slice)
+
+
+def arrange(array: Array, axes: str, wanted: str) -> Array:
+    """View an array with its axes in another order.
+
+    Args:
+        array: Shape as ``axes`` say.
+        axes: Letters of its axes.
+        wanted: Letters of the result; new ones get length 1, and only axes of length 1 may be left out.
+
+    Example:
+        >>> arrange(np.zeros((3, 4, 5)), "ZYX", "TYXZ").shape
+        (1, 4, 5, 3)
+    """
+    check_axes(axes, array.ndim)
+    check_axes(wanted, len(wanted))
+    lost = [axis for axis, length in zip(axes, array.shape, strict=True) if axis not in wanted and length != 1]
+    if lost:
+        raise ImageError(
+            f"axes {axes} of shape {array.shape} were asked for as {wanted}; expected {', '.join(lost)} to stay or to "
+            "have length 1; select one index of it first"
+        )
+    kept = [axis for axis in wanted if axis in axes]
+    dropped = [axis for axis in axes if axis not in wanted]
+    ordered = array.transpose([axes.index(axis) for axis in kept + dropped])
+    lengths = dict(zip(axes, array.shape, strict=True))
+    return ordered.reshape([lengths.get(axis, 1) for axis in wanted])
+
+
+def carry(sizes: Mapping[str, PixelSize], stored: str, axes: str) -> dict[str, PixelSize]:
+    """Pixel sizes under other axis letters: a size belongs to the place, not to the letter."""
+    return {new: sizes[old] for old, new in zip(stored, axes, strict=True) if old in sizes}
+
+
+def fill_axes(letters: Sequence[str]) -> str:
+    """Axes from letters of which some mean nothing here: those get, from the right, the free ones of Z, C, T, S."""
+    free = [axis for axis in "ZCTS" if axis not in letters]
+    filled = [letter if letter in AXES else (free.pop(0) if free else "?") for letter in reversed(letters)]
+    return "".join(reversed(filled))

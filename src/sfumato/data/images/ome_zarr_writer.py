@@ -1,0 +1,189 @@
+"""Making OME-Zarr stores: 0.5 on Zarr 3, 0.4 on Zarr 2, with a pyramid (:mod:`sfumato.data.images.pyramid`)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy.typing as npt
+import zarr
+from zarr.abc.store import Store
+
+from sfumato.data.images.image import Array, PixelSize, arrange, check_axes, check_dtype
+from sfumato.data.images.pyramid import Level, plan_levels
+from sfumato.system.errors import ImageError
+
+__all__ = ["Version", "create_ome_zarr", "write_ome_zarr"]
+
+Version = Literal["0.4", "0.5"]
+
+_CHUNKS = {2: {"Y": 1024, "X": 1024}, 3: {"Z": 64, "Y": 128, "X": 128}}
+"""Longest chunk along each axis, for images without and with depth: a million pixels."""
+
+
+def create_ome_zarr(
+    place: Path | Store,
+    *,
+    shape: tuple[int, ...],
+    dtype: npt.DTypeLike,
+    axes: str,
+    pixel_size: Mapping[str, PixelSize] | None = None,
+    chunks: Sequence[int] | None = None,
+    shards: Sequence[int] | None = None,
+    num_levels: int = 1,
+    version: Version = "0.5",
+    metadata: Mapping[str, Any] | None = None,
+    name: str = "",
+) -> list[zarr.Array[Any]]:
+    """Make an empty OME-Zarr image, to be filled by region; what is never written reads as 0.
+
+    Each level halves Y and X, and Z where that brings voxels closer to cubes (:mod:`sfumato.data.images.pyramid`).
+    Scales and translations are written so that the levels overlay.
+
+    Args:
+        place: Folder to make, or one of Zarr's stores.
+        shape: Of the whole image.
+        dtype: Of its pixels.
+        axes: In OME-Zarr's order: T, then S or C, then Z, Y, X.
+        pixel_size: By axis letter.
+        chunks: Pixels that are compressed together, along each axis; about a million if not given.
+        shards: Pixels that share a file, along each axis, multiples of ``chunks``; a file for each chunk if not given.
+        num_levels: Of the pyramid; 1 is the image alone.
+        version: Of OME-Zarr; only 0.5 has shards.
+        metadata: Anything JSON can hold.
+        name: Of the image; that of the folder if not given.
+
+    Returns:
+        The arrays of the levels, the finest first.
+    """
+    check_axes(axes, len(shape))
+    if axes != _order(axes):
+        raise ImageError(f"axes are {axes}; OME-Zarr expects them in the order {_order(axes)}; transpose the array")
+    if version not in ("0.4", "0.5"):
+        raise ImageError(f"OME-Zarr version is {version!r}; expected '0.4' or '0.5'; choose one of them")
+    if version == "0.4" and shards is not None:
+        raise ImageError(f"shards are {shards} for OME-Zarr 0.4; expected none there; leave them out or write 0.5")
+    if min(shape) < 1:
+        raise ImageError(
+            f"the shape is {shape}; expected at least one pixel along each axis; there is nothing to write"
+        )
+    levels = plan_levels(shape, axes, pixel_size, num_levels=num_levels)
+    grids = [_grid(level.shape, axes, chunks, shards) for level in levels]
+    title = name or (place.name if isinstance(place, Path) else "")
+    described = _description(axes, pixel_size or {}, levels, title, version)
+    attributes = {"ome": described} if version == "0.5" else described
+    group = zarr.create_group(
+        place, zarr_format=3 if version == "0.5" else 2, attributes={**attributes, "sfumato": dict(metadata or {})}
+    )
+    return [
+        group.create_array(
+            str(number),
+            shape=level.shape,
+            dtype=check_dtype(dtype),
+            chunks=grid[0],
+            shards=grid[1],
+            fill_value=0,
+            **_layout(axes, version),
+        )
+        for number, (level, grid) in enumerate(zip(levels, grids, strict=True))
+    ]
+
+
+def _layout(axes: str, version: Version) -> dict[str, Any]:
+    """What arrays of Zarr 2 and 3 say in different words."""
+    if version == "0.4":
+        return {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
+    return {
+        "chunk_key_encoding": {"name": "default", "separator": "/"},
+        "dimension_names": list(axes.lower()),
+        # Its checksum tells a damaged chunk.
+        "compressors": [{"name": "zstd", "configuration": {"level": 1, "checksum": True}}],
+    }
+
+
+def _grid(
+    shape: tuple[int, ...], axes: str, chunks: Sequence[int] | None, shards: Sequence[int] | None
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Chunk and shard of an array, no longer than it needs."""
+    longest = _CHUNKS[3 if "Z" in axes else 2]
+    wanted = [longest.get(axis, 1) for axis in axes] if chunks is None else list(chunks)
+    joined = wanted if shards is None else list(shards)
+    fits = len(wanted) == len(joined) == len(shape) and min(wanted) > 0 and min(joined) > 0
+    if not fits or any(length % part for length, part in zip(joined, wanted, strict=True)):
+        raise ImageError(
+            f"chunks are {wanted} in shards of {joined} for axes {axes}; expected positive numbers, one for each axis, "
+            "and shards that are multiples of chunks; give other ones or leave them out"
+        )
+    chunk = tuple(min(length, part) for length, part in zip(shape, wanted, strict=True))
+    if shards is None:
+        return chunk, None
+    counts = [-(-length // part) for length, part in zip(shape, chunk, strict=True)]
+    most = [length // part for length, part in zip(joined, wanted, strict=True)]
+    return chunk, tuple(part * min(sizes) for part, *sizes in zip(chunk, counts, most, strict=True))
+
+
+def write_ome_zarr(
+    path: Path,
+    array: Array,
+    axes: str,
+    pixel_size: Mapping[str, PixelSize],
+    metadata: Mapping[str, Any],
+    *,
+    version: Version,
+    name: str,
+) -> None:
+    """Write an array as OME-Zarr, its axes in OME-Zarr's order."""
+    ordered = _order(axes)
+    pixels = arrange(array, axes, ordered)
+    finest, *_ = create_ome_zarr(
+        path,
+        shape=pixels.shape,
+        dtype=pixels.dtype,
+        axes=ordered,
+        pixel_size=pixel_size,
+        version=version,
+        metadata=metadata,
+        name=name,
+    )
+    finest[...] = pixels
+
+
+def _order(axes: str) -> str:
+    """The axes in OME-Zarr's order, if it can hold them."""
+    if not {"Y", "X"} <= set(axes) or {"S", "C"} <= set(axes):
+        raise ImageError(
+            f"axes are {axes}; OME-Zarr expects Y and X, and S or C but not both; write a .tif, or one store for each "
+            "of S"
+        )
+    return "".join(axis for axis in "TSCZYX" if axis in axes)
+
+
+def _description(
+    axes: str, pixel_size: Mapping[str, PixelSize], levels: Sequence[Level], name: str, version: Version
+) -> dict[str, Any]:
+    """Metadata of an image and its pyramid; tests hold them against yaozarrs."""
+    types = {"T": "time", "C": "channel", "S": "sample"}
+    entries = [{"name": axis.lower(), "type": types.get(axis, "space")} for axis in axes]
+    for entry, axis in zip(entries, axes, strict=True):
+        if axis in pixel_size:
+            entry["unit"] = pixel_size[axis].unit
+    finest = [pixel_size[axis].value if axis in pixel_size else 1.0 for axis in axes]
+    datasets = [
+        {"path": str(number), "coordinateTransformations": _transforms(finest, level.factors)}
+        for number, level in enumerate(levels)
+    ]
+    image: dict[str, Any] = {"name": name, "axes": entries, "datasets": datasets}
+    if len(levels) > 1:
+        image["type"] = "mean"
+    if version == "0.4":
+        return {"multiscales": [{"version": "0.4", **image}]}
+    return {"version": "0.5", "multiscales": [image]}
+
+
+def _transforms(finest: Sequence[float], factors: Sequence[int]) -> list[dict[str, Any]]:
+    """Distance of a level's pixels, and how far the centre of its first is from that of the finest level's."""
+    scale = [size * factor for size, factor in zip(finest, factors, strict=True)]
+    transforms: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
+    if max(factors) > 1:
+        shift = [size * (factor - 1) / 2 for size, factor in zip(finest, factors, strict=True)]
+        transforms.append({"type": "translation", "translation": shift})
+    return transforms

@@ -1,0 +1,74 @@
+"""Pixels as numbers: which arrays hold an image, and how a network's float32 gets them without losing levels."""
+
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.system.errors import ImageError
+
+__all__ = ["MOST_WHOLE", "as_pixels", "floats"]
+
+MOST_WHOLE = 2**24
+"""Up to here float32 tells whole numbers apart."""
+
+
+def as_pixels(given: Any, *, name: str = "the image") -> NDArray[Any]:
+    """An array of real numbers from an array, a tensor or lists of numbers.
+
+    Args:
+        given: Anything that NumPy makes an array of.
+        name: What errors call it.
+
+    Raises:
+        ImageError: If it holds no pixels, other things than real numbers, or pixels that are masked.
+
+    Example:
+        >>> as_pixels([[1, 2], [3, 4]]).shape
+        (2, 2)
+    """
+    if isinstance(given, str | PathLike):
+        raise ImageError(
+            f"{name} is a path, {str(given)[:80]!r}; expected pixels; read it first, with "
+            "sfumato.data.images.io.open_image(path).read(), or restore the file with `sfumato restore`"
+        )
+    if isinstance(given, Tensor):
+        given = given.detach().cpu()
+        given = (given.float() if given.is_floating_point() and given.itemsize < 4 else given).numpy()
+    try:
+        array = np.asanyarray(given)
+    except (TypeError, ValueError) as error:
+        raise ImageError(f"{name} is no array: {error}; expected numbers; give a NumPy array") from error
+    if array.dtype.kind not in "biuf":
+        raise ImageError(f"{name} is of type {array.dtype}; expected real numbers; convert it first")
+    if array.size == 0:
+        raise ImageError(f"{name} has shape {array.shape}, so no pixels; expected at least one; check how it was cut")
+    if isinstance(array, np.ma.MaskedArray):
+        masked = int(np.count_nonzero(array.mask))
+        if masked:
+            raise ImageError(
+                f"{name} has {masked} masked pixels, which no network can leave out; expected a number in each; fill "
+                "them first, such as with array.filled(value)"
+            )
+        array = array.data
+    return np.asarray(array)
+
+
+def floats(pixels: NDArray[Any]) -> NDArray[Any]:
+    """A copy of pixels as float32 or, if some lie beyond 2**24, as float64 with the others rounded as float32 rounds.
+
+    So each pixel's value is the same in whatever region of an image it is read.
+
+    Example:
+        >>> floats(np.array([3, 2**24 + 1])).tolist()
+        [3.0, 16777217.0]
+    """
+    with np.errstate(over="ignore"):
+        near = pixels.astype(np.float32, order="C")
+    if pixels.dtype.itemsize <= (2 if pixels.dtype.kind in "iu" else 4):
+        return near
+    exact = pixels.astype(np.float64)
+    far = np.abs(exact) > MOST_WHOLE
+    return np.where(far, exact, near) if bool(far.any()) else near

@@ -1,0 +1,298 @@
+"""PNG and JPEG, decoded by Pillow.
+
+Only the parts of a file that make pixels are handed to Pillow: text, profiles, EXIF and animation, where its warnings
+and its work come from, stay out. Neither format allows random access, so each ``read`` decodes the whole picture. Grey
+pictures are ``YX``, colour ``YXC``; palettes become colours, and CMYK becomes RGB. Values are as stored, 8 or 16 bit;
+fewer bits are stretched to 8. EXIF orientation is left alone.
+"""
+
+import io
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from PIL import Image as PillowImage
+from PIL import JpegImagePlugin, PngImagePlugin
+
+from sfumato.data.images.image import Array, Box, DamageError, Image, PixelSize, carry, check_axes, reading
+from sfumato.system.errors import ImageError
+
+__all__ = ["PRINT_PIXEL_M", "RasterImage", "check_png", "open_jpeg", "open_png", "write_png", "write_png_rows"]
+
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+PRINT_PIXEL_M = 0.0254 / 4800
+"""Pixels as large as this, in metres, tell how large to print (up to 4800 dpi), not how large the specimen was."""
+
+_PNG_PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
+_IDAT_BYTES = 2**30
+_INFLATED_BYTES = 2**20
+_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+"""First column and row of the passes of an interlaced picture, and steps from one to the next."""
+_METADATA_KEY = b"sfumato\0"
+_GREY, _COLOUR, _PALETTE, _GREY_ALPHA, _COLOUR_ALPHA = 0, 2, 3, 4, 6
+_PNG_CHANNELS = {_GREY: 1, _COLOUR: 3, _PALETTE: 3, _GREY_ALPHA: 2, _COLOUR_ALPHA: 4}
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_JPEG_KEPT = frozenset(range(0xC0, 0xE1)) | {0xEE}
+"""Segments that matter for pixels: tables, frames, scans, JFIF and Adobe's note on colour."""
+
+
+class _Picture(NamedTuple):
+    """What the header says, and the file stripped to what makes pixels."""
+
+    width: int
+    height: int
+    channels: int
+    bits: int
+    lean: bytes
+    pixel_bits: int  # of all samples in the file, before palettes are looked up
+    interlace: int
+    pixel_size: dict[str, PixelSize]
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RasterImage(Image):
+    """A PNG or JPEG picture."""
+
+    def _working_bytes(self, box: Box) -> int:
+        # The file, Pillow's picture of up to 4 bytes a pixel, ours, and twice that where 16 bits come in two halves.
+        pixels = self.shape[self.axes.index("Y")] * self.shape[self.axes.index("X")]
+        return Path(self.path).stat().st_size * 2 + pixels * 4 + self.nbytes * self.dtype.itemsize
+
+    def _fetch(self, box: Box) -> Array:
+        file = Path(self.path).read_bytes()
+        pixels = _decode_png(_read_png(file)) if self.format == "PNG" else _decode_jpeg(_read_jpeg(file))
+        return pixels.reshape(self.shape)[box]
+
+
+def open_png(path: Path, *, axes: str | None, memory_budget: int) -> Image:
+    """Open a PNG file."""
+    return _open(path, "PNG", axes=axes, memory_budget=memory_budget)
+
+
+def open_jpeg(path: Path, *, axes: str | None, memory_budget: int) -> Image:
+    """Open a JPEG file."""
+    return _open(path, "JPEG", axes=axes, memory_budget=memory_budget)
+
+
+def _open(path: Path, format: str, *, axes: str | None, memory_budget: int) -> Image:
+    with reading(path, format):
+        size = path.stat().st_size
+        if size > memory_budget:
+            raise ImageError(
+                f"{path} has {size:,} bytes; expected at most the memory budget of {memory_budget:,}; raise "
+                "memory_budget"
+            )
+        file = path.read_bytes()
+        picture = _read_png(file) if format == "PNG" else _read_jpeg(file)
+        stored = "YXC" if picture.channels > 1 else "YX"
+        shape = (picture.height, picture.width, picture.channels)[: len(stored)]
+        named = stored if axes is None else check_axes(axes, len(shape))
+        return RasterImage(
+            path=str(path),
+            format=format,
+            axes=named,
+            shape=shape,
+            dtype=np.dtype("u2" if picture.bits == 16 else "u1"),
+            pixel_size=carry(picture.pixel_size, stored, named),
+            metadata=picture.metadata,
+            memory_budget=memory_budget,
+        )
+
+
+def _png_chunks(file: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Name, content and whole of each chunk."""
+    position = len(_PNG_MAGIC)
+    while position + 12 <= len(file):
+        length, name = struct.unpack_from(">I4s", file, position)
+        whole = file[position : position + length + 12]
+        if len(whole) < length + 12:
+            raise DamageError(f"its chunk {name!r} of {length:,} bytes has only {len(whole):,} left in the file")
+        yield name, whole[8:-4], whole
+        position += length + 12
+
+
+def _read_png(file: bytes) -> _Picture:
+    lean, seen, transparent, header = [_PNG_MAGIC], set[bytes](), False, (0, 0, 0, -1, 0, 0, 0)
+    sizes: dict[str, PixelSize] = {}
+    metadata: dict[str, Any] = {}
+    for name, content, whole in _png_chunks(file):
+        if name in _PNG_PIXEL_CHUNKS:
+            lean.append(whole)
+        if name == b"IHDR" and not seen:
+            header = struct.unpack(">IIBBBBB", content)
+        elif name == b"pHYs":
+            sizes = _png_pixel_size(content)
+        elif name == b"tEXt" and content.startswith(_METADATA_KEY):
+            metadata = dict(json.loads(content[len(_METADATA_KEY) :]))
+        transparent |= name == b"tRNS"
+        seen.add(name)
+    width, height, bits, colour, _, _, interlace = header
+    if colour not in _PNG_CHANNELS or b"IDAT" not in seen:
+        raise DamageError(
+            f"it has colour type {colour}, {bits} bits and the chunks {sorted(seen)[:9]}",
+            expected="grey, colour or palette, with pixels",
+        )
+    channels = 4 if colour == _PALETTE and transparent else _PNG_CHANNELS[colour]
+    pixel_bits = bits if colour == _PALETTE else bits * channels
+    return _Picture(width, height, channels, bits, b"".join(lean), pixel_bits, interlace, sizes, metadata)
+
+
+def _png_pixel_size(content: bytes) -> dict[str, PixelSize]:
+    """Pixel sizes of a pHYs chunk, unless they are meant for a printer."""
+    per_m_x, per_m_y, is_metre = struct.unpack(">IIB", content)
+    if not is_metre or min(per_m_x, per_m_y) * PRINT_PIXEL_M <= 1:
+        return {}
+    # Three units of the last place are lost to the whole number of pixels per metre.
+    return {axis: PixelSize(float(f"{1e6 / n:.7g}"), "micrometer") for axis, n in (("X", per_m_x), ("Y", per_m_y))}
+
+
+def _check_rows(picture: _Picture) -> None:
+    """See that the packed rows are all there, since Pillow leaves those that are missing black."""
+    passes = _ADAM7 if picture.interlace else ((0, 0, 1, 1),)
+    expected = 0
+    for left, top, right_step, down_step in passes:
+        columns, rows = -(-(picture.width - left) // right_step), -(-(picture.height - top) // down_step)
+        if columns > 0:
+            expected += rows * (1 + -(-columns * picture.pixel_bits // 8))
+    stream, found = zlib.decompressobj(), 0
+    for name, content, _ in _png_chunks(picture.lean):
+        packed = content if name == b"IDAT" else b""
+        while packed and found < expected:
+            found += len(stream.decompress(packed, _INFLATED_BYTES))
+            packed = stream.unconsumed_tail
+    if found < expected:
+        raise DamageError(f"its rows unpack to {found:,} bytes and its header tells of {expected:,}")
+
+
+def _decode_png(picture: _Picture) -> Array:
+    _check_rows(picture)
+    if picture.bits == 16 and picture.channels == 2:
+        # Pillow knows no such picture, but four single bytes in place of two double ones are filtered alike.
+        header = _chunk(
+            b"IHDR", struct.pack(">IIBBBBB", picture.width, picture.height, 8, _COLOUR_ALPHA, 0, 0, picture.interlace)
+        )
+        lean = picture.lean[: len(_PNG_MAGIC)] + header + picture.lean[len(_PNG_MAGIC) + len(header) :]
+        return np.asarray(PngImagePlugin.PngImageFile(io.BytesIO(lean))).view(">u2")
+    if picture.bits == 16 and picture.channels > 1:
+        # Pillow keeps 8 of 16 bits of colour: the first of each two bytes if told that they are big-endian, as they
+        # are, and the second if told otherwise.
+        high, low = (_png_bytes(picture, ending) for ending in "BL")
+        return high.astype(np.uint16) << 8 | low
+    pillow = PngImagePlugin.PngImageFile(io.BytesIO(picture.lean))
+    if pillow.mode == "P":
+        return np.asarray(pillow.convert("RGBA" if picture.channels == 4 else "RGB"))
+    if pillow.mode == "1":
+        return np.asarray(pillow.convert("L"))
+    return np.asarray(pillow).astype(np.uint16 if picture.bits == 16 else np.uint8, copy=False)
+
+
+def _png_bytes(picture: _Picture, ending: str) -> Array:
+    pillow = PngImagePlugin.PngImageFile(io.BytesIO(picture.lean))
+    codec, extent, offset, raw_mode = pillow.tile[0]
+    pillow.tile = [type(pillow.tile[0])(codec, extent, offset, f"{str(raw_mode)[:-1]}{ending}")]
+    return np.asarray(pillow)
+
+
+def _read_jpeg(file: bytes) -> _Picture:
+    lean, position, frame = [file[:2]], 2, (0, 0, 0, 0)
+    while position + 4 <= len(file):
+        if file[position] != 0xFF:
+            break
+        marker, length = file[position + 1], int.from_bytes(file[position + 2 : position + 4], "big")
+        if marker == 0xFF:
+            position += 1
+            continue
+        if marker in _JPEG_FRAMES:
+            frame = struct.unpack_from(">BHHB", file, position + 4)
+        if marker in _JPEG_KEPT:
+            lean.append(file[position : position + 2 + length])
+        position += 2 + length
+        if marker == 0xDA:
+            break
+    bits, height, width, channels = frame
+    if bits != 8 or channels not in (1, 3, 4) or not height or not width:
+        raise DamageError(
+            f"it tells of {width} x {height} pixels, {channels} channels, {bits} bits",
+            expected="a size and 1, 3 or 4 channels of 8 bits before the first scan",
+        )
+    lean.append(file[position:])
+    return _Picture(width, height, min(channels, 3), bits, b"".join(lean), 8 * channels, 0, {}, {})
+
+
+def _decode_jpeg(picture: _Picture) -> Array:
+    pillow: PillowImage.Image = JpegImagePlugin.JpegImageFile(io.BytesIO(picture.lean))
+    return np.asarray(pillow.convert("RGB") if pillow.mode == "CMYK" else pillow)
+
+
+def check_png(dtype: np.dtype[Any], channels: int, pixel_size: Mapping[str, PixelSize]) -> None:
+    """Refuse what a PNG cannot hold."""
+    if dtype.name not in ("uint8", "uint16") or channels > 4 or set(pixel_size) not in (set(), {"X", "Y"}):
+        raise ImageError(
+            f"the image is {dtype} with {channels} channels and pixel sizes for {sorted(pixel_size)}; a PNG holds "
+            "uint8 or uint16, up to 4 channels, and sizes for X and Y together; convert it, or write .tif"
+        )
+    if pixel_size:
+        _pixels_per_m(pixel_size)
+
+
+def write_png(path: Path, pixels: Array, pixel_size: Mapping[str, PixelSize], metadata: Mapping[str, Any]) -> None:
+    """Write a PNG file.
+
+    Args:
+        path: Where to.
+        pixels: uint8 or uint16, shape (Y, X) or (Y, X, C) with 1 to 4 channels.
+        pixel_size: For X and Y; kept as whole pixels per metre.
+        metadata: Anything JSON can hold.
+    """
+    write_png_rows(path, [pixels], pixels.shape, pixels.dtype, pixel_size, metadata)
+
+
+def write_png_rows(
+    path: Path,
+    parts: Iterable[Array],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    pixel_size: Mapping[str, PixelSize],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Write a PNG file whose rows come in parts, as :func:`write_png` does."""
+    height, width, channels = (*shape, 1)[:3]
+    colour = {1: _GREY, 2: _GREY_ALPHA, 3: _COLOUR, 4: _COLOUR_ALPHA}[channels]
+    with path.open("wb") as file:
+        file.write(_PNG_MAGIC)
+        file.write(_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, dtype.itemsize * 8, colour, 0, 0, 0)))
+        if pixel_size:
+            file.write(_chunk(b"pHYs", _pixels_per_m(pixel_size)))
+        if metadata:
+            file.write(_chunk(b"tEXt", _METADATA_KEY + json.dumps(dict(metadata)).encode("ascii")))
+        packer = zlib.compressobj(6)
+        for part in parts:
+            rows = np.ascontiguousarray(part, dtype.newbyteorder(">")).reshape(len(part), -1).view(np.uint8)
+            filtered = np.pad(rows, ((0, 0), (1, 0)))  # each row after its filter, 0: none
+            _write_idat(file, packer.compress(filtered.data))
+        _write_idat(file, packer.flush())
+        file.write(_chunk(b"IEND", b""))
+
+
+def _pixels_per_m(pixel_size: Mapping[str, PixelSize]) -> bytes:
+    per_m = [round(1 / pixel_size[axis].to("meter")) for axis in "XY"]
+    if not all(1 / PRINT_PIXEL_M < n < 2**32 for n in per_m):
+        raise ImageError(
+            f"pixel sizes are {pixel_size}; a PNG can keep 0.3 nanometer to 5 micrometer; leave them out, or write .tif"
+        )
+    return struct.pack(">IIB", *per_m, 1)
+
+
+def _write_idat(file: IO[bytes], packed: bytes) -> None:
+    for start in range(0, len(packed), _IDAT_BYTES):
+        file.write(_chunk(b"IDAT", packed[start : start + _IDAT_BYTES]))
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))

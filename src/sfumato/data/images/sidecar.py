@@ -1,0 +1,88 @@
+"""What an image says of its origin: in its own metadata or, where its format has no room for it, in a file beside it.
+
+A ``.npy`` holds numbers alone, and the labels of an ``.mrc`` are too short. Beside ``cells.npy`` stands
+``cells.npy.sfumato.json``: the metadata, and size and hash of the image that they belong to. An image that was replaced
+or changed since says nothing of its origin.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sfumato.data.images.identity import identify
+from sfumato.data.images.io import open_image
+from sfumato.data.images.storage import storage_at
+from sfumato.system.errors import ImageError
+
+__all__ = ["check_sidecar", "needs_sidecar", "origin_of", "sidecar_of", "write_sidecar"]
+
+_WITHOUT_METADATA = (".npy", ".mrc")
+_LONGEST = 2**20
+
+
+def needs_sidecar(image: str | Path) -> bool:
+    """Whether a file's format, by its suffix, has no room for metadata."""
+    return Path(image).suffix.lower() in _WITHOUT_METADATA
+
+
+def sidecar_of(image: str | Path) -> Path:
+    """Where the metadata of such an image are.
+
+    Example:
+        >>> sidecar_of("cells.npy").name
+        'cells.npy.sfumato.json'
+    """
+    return Path(f"{image}.sfumato.json")
+
+
+def origin_of(image: str | Path) -> dict[str, Any]:
+    """Metadata that sfumato wrote with an image; nothing if it did not, or the image was replaced since.
+
+    Raises:
+        ImageError: If the image cannot be opened.
+    """
+    if not needs_sidecar(image):
+        return dict(open_image(image).metadata)
+    document = _read(sidecar_of(image)) or {}
+    told, now = document.get("image"), identify(image)
+    if told != {"size": now.size, "digest": now.digest}:
+        return {}
+    return dict(document["sfumato"])
+
+
+def check_sidecar(image: str | Path) -> None:
+    """Refuse to write beside an image where somebody's own file has the name that the sidecar would get."""
+    sidecar = sidecar_of(image)
+    if needs_sidecar(image) and sidecar.exists() and _read(sidecar) is None:
+        raise ImageError(f"{sidecar} exists and is not of sfumato; expected a new name; choose another output")
+
+
+def write_sidecar(image: str | Path, metadata: Mapping[str, Any], content: Path) -> None:
+    """Write the metadata of an image that is about to get its name.
+
+    Args:
+        image: Its name.
+        metadata: Anything JSON can hold.
+        content: Where its bytes are now.
+
+    Raises:
+        StorageError: If the place cannot be written to.
+    """
+    check_sidecar(image)
+    found = identify(content)
+    document = {"sfumato": dict(metadata), "image": {"size": found.size, "digest": found.digest}}
+    sidecar = sidecar_of(image)
+    storage_at(sidecar.parent).put({sidecar.name: f"{json.dumps(document, indent=1)}\n".encode()})
+
+
+def _read(sidecar: Path) -> dict[str, Any] | None:
+    """What a sidecar holds, or None if there is none or it is another kind of file."""
+    try:
+        if sidecar.stat().st_size > _LONGEST:
+            return None
+        document = json.loads(sidecar.read_bytes())
+    except (OSError, ValueError):
+        return None
+    is_ours = isinstance(document, dict) and isinstance(document.get("sfumato"), dict)
+    return document if is_ours else None

@@ -1,0 +1,40 @@
+"""Slabs: an image cut so that its parts, read one after the other and put end to end, are the pixels of a file."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from sfumato.data.images.image import Array, Image, arrange
+
+__all__ = ["slabs"]
+
+
+def slabs(image: Image, axes: str, *, num_bytes: int, whole: str = "", multiple: int = 1) -> Iterator[Array]:
+    """Read an image part by part, in C order.
+
+    Args:
+        image: To be read.
+        axes: Order in which its pixels are wanted; axes that it lacks have length 1, and those of length 1 may be left
+            out.
+        num_bytes: Size of a part, roughly. Lengths are powers of two, as those of chunks are, so that few chunks are
+            decoded twice.
+        whole: Last axes that are not cut, however long.
+        multiple: Of which the cut axis has lengths, but for the last part, where ``whole`` follows on it.
+
+    Yields:
+        Arrays with all axes, of which those before the cut one have length 1.
+    """
+    lengths = [dict(zip(image.axes, image.shape, strict=True)).get(axis, 1) for axis in axes]
+    inner = [math.prod(lengths[place + 1 :]) * image.dtype.itemsize for place in range(len(axes))]
+    last = len(axes) - len(whole) - 1
+    cut = next((place for place in range(last) if inner[place] <= num_bytes), last)
+    step = 2 ** math.floor(math.log2(max(1, num_bytes // inner[cut])))
+    if cut == last:
+        step = max(multiple, step // multiple * multiple)
+    for before in itertools.product(*(range(length) for length in lengths[:cut])):
+        for start in range(0, lengths[cut], step):
+            spans = [slice(index, index + 1) for index in before] + [slice(start, min(start + step, lengths[cut]))]
+            region = {axis: span for axis, span in zip(axes, spans, strict=False) if axis in image.axes}
+            yield np.ascontiguousarray(arrange(image.read(region), image.axes, axes))

@@ -1,0 +1,110 @@
+"""A view of an image file: one index of some axes, a crop, the mean over others, binned; read as an image of its own.
+
+Raw frames of structured illumination become a widefield image by their mean, and files that hold condition and target
+as channels become a pair, without any new file.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from sfumato.data.images.image import Array, Box, Image
+from sfumato.data.images.io import open_image
+from sfumato.system.errors import ImageError
+
+__all__ = ["View"]
+
+
+@dataclass(frozen=True)
+class View:
+    """What of a file is meant.
+
+    Attributes:
+        path: The file.
+        axes: Its axes, where it does not say.
+        pick: Index of axes that the view does not have.
+        crop: First and last (exclusive) index of axes that are not whole.
+        average: Axes over which the mean is taken, such as ``Z``; those that the file lacks are no fault.
+        bin: Blocks of so many pixels along Y and X become one, their mean; a rest at the border is left out.
+
+    Example:
+        >>> import tempfile
+        >>> from sfumato.data.images.io import write_image
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = Path(folder, "raw.tif")
+        ...     write_image(path, np.arange(8, dtype=np.uint16).reshape(2, 2, 2), axes="ZYX")
+        ...     View(path, average="Z").open().read().tolist()
+        [[2.0, 3.0], [4.0, 5.0]]
+    """
+
+    path: Path
+    axes: str | None = None
+    pick: Mapping[str, int] = field(default_factory=dict)
+    crop: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    average: str = ""
+    bin: int = 1
+
+    def open(self) -> Image:
+        """The view as an image; only the file's header is read.
+
+        Raises:
+            ImageError: If the file cannot be opened or lacks an axis or index that is picked.
+        """
+        whole = open_image(self.path, axes=self.axes)
+        lengths = dict(zip(whole.axes, whole.shape, strict=True))
+        spans = {axis: (index, index + 1) for axis, index in self.pick.items()} | dict(self.crop)
+        wrong = {axis: span for axis, span in spans.items() if not 0 <= span[0] < span[1] <= lengths.get(axis, 0)}
+        if wrong:
+            raise ImageError(
+                f"{self.path} has axes {whole.axes} of {whole.shape}, and {wrong} of them is asked for; expected axes "
+                "and places that are there; check that it is the file that is meant"
+            )
+        lengths |= {axis: last - first for axis, (first, last) in self.crop.items()}
+        kept = [axis for axis in whole.axes if axis not in self.pick and axis not in self.average]
+        computes = self.bin > 1 or bool(set(self.average) & set(whole.axes))
+        return _Viewed(
+            path=whole.path,
+            format=whole.format,
+            axes="".join(kept),
+            shape=tuple(lengths[axis] // (self.bin if axis in "YX" else 1) for axis in kept),
+            dtype=np.dtype(np.float32) if computes else whole.dtype,
+            pixel_size={
+                axis: type(size)(size.value * (self.bin if axis in "YX" else 1), size.unit)
+                for axis, size in whole.pixel_size.items()
+            },
+            memory_budget=whole.memory_budget,
+            whole=whole,
+            view=self,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Viewed(Image):
+    whole: Image
+    view: View
+
+    def _working_bytes(self, box: Box) -> int:
+        behind = math.prod(
+            n for axis, n in zip(self.whole.axes, self.whole.shape, strict=True) if axis not in self.axes
+        )
+        return int(math.prod(part.stop - part.start for part in box)) * self.view.bin**2 * behind * 8
+
+    def _fetch(self, box: Box) -> Array:
+        factors = [self.view.bin if axis in "YX" else 1 for axis in self.axes]
+        region: dict[str, slice | int] = {
+            axis: slice(first + part.start * factor, first + part.stop * factor)
+            for axis, part, factor in zip(self.axes, box, factors, strict=True)
+            for first, _ in [self.view.crop.get(axis, (0, 0))]
+        }
+        pixels = self.whole.read({**region, **self.view.pick})
+        axes = [axis for axis in self.whole.axes if axis not in self.view.pick]
+        over = tuple(place for place, axis in enumerate(axes) if axis in self.view.average)
+        if over:
+            pixels = pixels.mean(over, dtype=np.float64)
+        if self.view.bin > 1:
+            size = [n for part, f in zip(box, factors, strict=True) for n in (part.stop - part.start, f)]
+            pixels = pixels.reshape(size).mean(tuple(range(1, len(size), 2)), dtype=np.float64)
+        return pixels

@@ -1,0 +1,101 @@
+r"""The training objective, one function per term; every term is a mean over pixels and batch.
+
+.. math:: L = L_{diffusion} + L_{prior} + L_{consistency} + \alpha L_{smoothness} \qquad [CVDM Eq. 6]
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from sfumato.diffusion.gaussian import Gaussian, gaussian_kl, marginal
+from sfumato.diffusion.schedule import Schedule
+
+__all__ = ["Losses", "consistency", "diffusion", "prior", "smoothness", "snr_smoothness"]
+
+
+class Losses(NamedTuple):
+    """The terms of the objective as they enter it, weights included, each of shape ()."""
+
+    diffusion: Tensor
+    prior: Tensor
+    consistency: Tensor
+    smoothness: Tensor
+    mean: Tensor
+    """Mean square error of the mean network; 0 without one."""
+
+    @property
+    def total(self) -> Tensor:
+        """What training minimises: the plain sum."""
+        return self.diffusion + self.prior + self.consistency + self.smoothness + self.mean
+
+
+def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
+    r"""Half the mean square of the prediction's error, :math:`\frac12 E\|\epsilon - \hat\epsilon\|^2`.  [CVDM Sec. 3.4]
+
+    Note:
+        The paper prints a minus sign, with which the minimum would be an infinite error.
+
+    Args:
+        error: Error of noise or velocity, shape (B, C, *spatial).
+        weight: Of the square error, broadcastable to it; 1 if not given.
+    """
+    square = error.square()
+    return (square if weight is None else weight * square).mean() / 2
+
+
+def prior(schedule: Schedule, target: Tensor) -> Tensor:
+    r"""Divergence of the fully diffused target from pure noise, :math:`KL(q(z_1|y,x) \| N(0, 1))`.  [CVDM Sec. 3.3]
+
+    .. math:: \tfrac12 [\gamma_1 (y^2 - 1) - \log(1 - \gamma_1)]
+
+    Args:
+        schedule: Bound to the condition.
+        target: What is diffused, shape (B, C, *spatial).
+    """
+    end = marginal(target, schedule.log_gamma(torch.ones((), dtype=target.dtype, device=target.device)))
+    unit = Gaussian(torch.zeros_like(end.mean), torch.ones_like(end.var))
+    return gaussian_kl(end, unit).mean()
+
+
+def consistency(schedule: Schedule, t: Tensor) -> Tensor:
+    r"""Soft constraints that tie beta to gamma, and gamma to its ends.  [CVDM Sec. 3.2, the term L_beta]
+
+    .. math:: E\,(\gamma' + \beta\gamma)^2 + (\gamma(0) - 1)^2 + \gamma(1)^2
+
+    The second part is 0 for every schedule, since rho(0) = 0, and is not computed; the first is 0 for all but
+    ``PaperSchedule``.
+
+    Args:
+        schedule: Bound to the condition.
+        t: Times, shape (B).
+    """
+    end = schedule.gamma(torch.ones((), dtype=t.dtype, device=t.device))
+    return schedule.residual(t).square().mean() + end.square().mean()
+
+
+def smoothness(schedule: Schedule, t: Tensor) -> Tensor:
+    r"""Mean square curvature :math:`E\,\gamma''^2`; without it the schedule becomes a step.  [CVDM Sec. 3.4, L_gamma]
+
+    Args:
+        schedule: Bound to the condition.
+        t: Times, shape (B).
+    """
+    return schedule.gamma(t, order=2).square().mean()
+
+
+def snr_smoothness(schedule: Schedule, t: Tensor, *, t_min: float = 0.1) -> Tensor:
+    r"""The alternative :math:`E\,SNR''^2`, which the paper derives and then avoids.  [CVDM Sec. 3.4, L_SNR]
+
+    Note:
+        SNR is infinite at t = 0, so the expectation runs over [t_min, 1]. The paper has the norm, not its square; with
+        the square both terms are of one kind, and a mean over a batch estimates it without bias.
+
+    Args:
+        schedule: Bound to the condition.
+        t: Times in [0, 1], shape (B), moved to [t_min, 1].
+        t_min: Where the interval starts, above 0.
+    """
+    if not 0 < t_min < 1:
+        raise ValueError(f"t_min is {t_min}; SNR'' is infinite at 0, so give a number between 0 and 1")
+    return schedule.snr(t_min + (1 - t_min) * t, order=2).square().mean()

@@ -1,0 +1,249 @@
+r"""CVDM: a learned schedule and a denoising network, trained together.  [CVDM Sec. 3, Alg. 1]
+
+.. math:: z_t = \sqrt{\gamma(t, x)}\, y + \sqrt{1 - \gamma(t, x)}\, \epsilon, \qquad
+          network(x, \gamma(t, x), z_t) \to v\ \text{or}\ \epsilon
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from sfumato.diffusion import losses
+from sfumato.diffusion.gaussian import (
+    clean_from_eps,
+    clean_from_velocity,
+    diffuse,
+    eps_from_velocity,
+    velocity,
+)
+from sfumato.diffusion.losses import Losses
+from sfumato.diffusion.schedule import Schedule
+
+__all__ = ["CVDM", "Objective", "Prediction", "Predicts", "Smoothness"]
+
+Predicts = Literal["velocity", "noise"]
+"""What the network outputs: ``noise`` is the paper's, ``velocity`` amplifies no error."""
+
+Objective = Literal["min_snr", "velocity", "noise", "elbo"]
+"""Whose square error the network learns from. ``min_snr`` weights the velocity's by min(1, 20 / SNR): where noise is
+faint, its error is mostly what nobody can know. ``elbo`` weights the noise's by -SNR'/SNR, the exact bound on
+[t_min, 1]. The schedule learns from the noise's error, as in the paper, and with ``elbo`` from the bound: from the
+velocity's, which is least where there is no noise, all rates would fall to their lower bound."""
+
+_MOST_SNR = 20.0
+"""Above it ``min_snr`` gives less weight, as Hang et al. 2023 (arXiv 2303.09556) do above 5. At 5 narrow posteriors are
+learned too badly: the check of benchmarks/training_on_exact.py fails."""
+
+_LEAST_WEIGHT = 1e-3
+"""Below it, at an SNR of 2e4, the schedule gets less than its gradient; at t = 0 that would be 0 times infinity."""
+
+_LEAST_NOISE = 1e-6
+"""Variance that is added at least, in training: `PaperSchedule` alone can add less than none, and then learns on."""
+
+Residual = bool | Literal["last"]
+Smoothness = Literal["gamma", "snr"]
+"""Whose curvature the smoothness term holds down."""
+
+_SMOOTHNESS_WEIGHTS: dict[Smoothness, float] = {"gamma": 3e-4, "snr": 6e-8}
+"""The reference code has 1e-3 for ``gamma``, which holds almost all rates at their lower bound. SNR'' is larger: with
+6e-8 the terms start training with about the same size."""
+
+
+class Prediction(NamedTuple):
+    """What the network says of a noisy image, in three equivalent forms, each of shape (B, C, *spatial)."""
+
+    clean: Tensor
+    noise: Tensor
+    velocity: Tensor
+
+
+class CVDM(nn.Module):
+    r"""A conditional variational diffusion model.
+
+    What is diffused is :math:`(y - c(x)) / scale` with a centre :math:`c`: 0 by default; the condition itself
+    (``residual``, for super-resolution), or its last channels, where they are a first guess; or the output of a mean
+    network (zero-mean diffusion, arXiv 2406.04388), which is trained along by mean square error and shown to the
+    denoising network.
+
+    Args:
+        schedule: Makes a :class:`~sfumato.diffusion.schedule.Schedule` from a condition (B, K, *spatial).
+        network: Maps the concatenation of condition, gamma and noisy target, (B, K + 2 C, *spatial), to
+            (B, C, *spatial); a mean network's output stands after the condition, K + 3 C channels.
+        target_channels: C.
+        predicts: What ``network`` outputs.
+        objective: What the network learns from; if not given ``min_snr`` for a velocity, and ``noise`` for noise.
+        mean_network: Maps the condition to the mean (B, C, *spatial).
+        residual: Diffuse the difference from the condition, which must have C channels; if ``"last"``, from its last C.
+        scale: Divides what is diffused, so that it has about half of unit size; training measures it.
+        smoothness: ``gamma`` (the paper's choice) or ``snr`` (its motivation).
+        smoothness_weight: The paper's alpha; if not given 3e-4 for ``gamma`` and 6e-8 for ``snr``, whose square
+            curvature is some 5e3 times larger.
+        t_min: Where the times of ``elbo`` start; its weight is infinite at 0, where SNR is.
+
+    Example:
+        >>> from sfumato import LearnedSchedule
+        >>> from sfumato.nn import UNet
+        >>> model = CVDM(LearnedSchedule(UNet(1, 1, base=4)), UNet(3, 1, base=4))
+        >>> condition, target, eps = torch.zeros(3, 2, 1, 16, 16)
+        >>> model.loss(condition, target, t=torch.rand(2), eps=eps).total.shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self,
+        schedule: Callable[[Tensor], Schedule],
+        network: Callable[[Tensor], Tensor],
+        *,
+        target_channels: int = 1,
+        predicts: Predicts = "velocity",
+        objective: Objective | None = None,
+        mean_network: Callable[[Tensor], Tensor] | None = None,
+        residual: Residual = False,
+        scale: float = 1.0,
+        smoothness: Smoothness = "gamma",
+        smoothness_weight: float | None = None,
+        t_min: float = 1e-3,
+    ) -> None:
+        super().__init__()
+        _check_choice("predicts", predicts, get_args(Predicts))
+        objective = objective or ("min_snr" if predicts == "velocity" else "noise")
+        _check_choice("objective", objective, get_args(Objective))
+        _check_choice("smoothness", smoothness, get_args(Smoothness))
+        if residual and mean_network is not None:
+            raise ValueError("residual and mean_network are both given; the target has one centre, so give one of them")
+        if scale <= 0:
+            raise ValueError(f"scale is {scale}; give a positive number")
+        if not 0 < t_min < 1:
+            raise ValueError(f"t_min is {t_min}; the bound is infinite at 0, so give a number between 0 and 1")
+        self.schedule = schedule
+        self.network = network
+        self.target_channels = target_channels
+        self.predicts = predicts
+        self.objective: Objective = objective
+        self.mean_network = mean_network
+        self.residual = residual
+        self.scale = scale
+        self.smoothness = smoothness
+        self.smoothness_weight = _SMOOTHNESS_WEIGHTS[smoothness] if smoothness_weight is None else smoothness_weight
+        self.t_min = t_min
+
+    def center(self, condition: Tensor) -> Tensor | None:
+        """What is known of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
+        if self.mean_network is not None:
+            return self.mean_network(condition).to(condition.dtype)
+        if not self.residual:
+            return None
+        if condition.shape[1] != self.target_channels and self.residual != "last":
+            raise ValueError(
+                f"condition has {condition.shape[1]} channels and the target {self.target_channels}; "
+                "a residual target needs as many in both, so bring the condition to the target's channels first"
+            )
+        return condition[:, -self.target_channels :]
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
+        """Ask the network, once, for the clean image and the noise in ``noisy``.  [CVDM Eq. 8]
+
+        Args:
+            noisy: :math:`z_t`, shape (B, C, *spatial).
+            log_gamma: Logarithm of the signal variance, broadcastable to ``noisy``.
+            condition: Shape (B, K, *spatial).
+            center: What :meth:`center` gave for this condition.
+
+        Returns:
+            Clean image (in units of what is diffused, see :class:`CVDM`), noise and velocity.
+        """
+        gamma = log_gamma.exp().expand_as(noisy)
+        seen = [condition] if center is None or self.residual else [condition, center]
+        output = self.network(torch.cat([*seen, gamma, noisy], dim=1)).to(noisy.dtype)
+        if self.predicts == "velocity":
+            clean = clean_from_velocity(noisy, output, log_gamma)
+            return Prediction(clean, eps_from_velocity(noisy, output, log_gamma), output)
+        clean = clean_from_eps(noisy, output, log_gamma)
+        return Prediction(clean, output, velocity(clean, output, log_gamma))
+
+    def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
+        """The objective on one batch, a pure function of its arguments.  [CVDM Eq. 6, Alg. 1]
+
+        Args:
+            condition: What was measured, shape (B, K, *spatial).
+            target: What is sought, shape (B, C, *spatial).
+            t: Times in [0, 1], shape (B); ``elbo`` moves those of its term to [t_min, 1].
+            eps: Unit normal noise, shape of ``target``.
+
+        Returns:
+            The named terms, each of shape ().
+        """
+        self._check_batch(condition, target, t, eps)
+        schedule = self.schedule(condition)
+        center = self.center(condition)
+        mean_loss = torch.zeros((), dtype=target.dtype, device=target.device)
+        diffused = target
+        if center is not None:
+            if self.mean_network is not None:
+                mean_loss = (target - center).square().mean()
+            center = center.detach()
+            diffused = target - center
+        diffused = diffused / self.scale
+        start = self.t_min if self.objective == "elbo" else 0.0
+        t_noisy = start + (1 - start) * t
+        log_gamma = schedule.log_gamma(t_noisy).clamp(max=-_LEAST_NOISE)
+        noisy = diffuse(diffused, eps, log_gamma)
+        weight = self._weight(schedule, t_noisy, log_gamma)
+        if self.objective in ("min_snr", "velocity"):
+            # The network learns from the velocity's error, the schedule from the noise's, which is a times as large:
+            # of what flows back to the network's inputs, gamma over the weight is the noise's share. One number per
+            # image stands for its pixels, which is exact where they have the same rate.
+            share = log_gamma.detach().exp() / (1 if weight is None else weight.clamp(min=_LEAST_WEIGHT))
+            share = share.mean(dim=tuple(range(1, share.ndim)), keepdim=True)
+            shown, level = (_with_gradient_times(share, values) for values in (noisy, log_gamma))
+            output = self.predict(shown, level, condition, center).velocity
+            diffusion = losses.diffusion(velocity(diffused, eps, log_gamma).detach() - output, weight)
+            of_noise = losses.diffusion(eps - eps_from_velocity(noisy, output.detach(), log_gamma))
+            diffusion = diffusion + (of_noise - of_noise.detach())
+        else:
+            diffusion = losses.diffusion(eps - self.predict(noisy, log_gamma, condition, center).noise, weight)
+        curvature = losses.smoothness if self.smoothness == "gamma" else losses.snr_smoothness
+        return Losses(
+            diffusion=diffusion,
+            prior=losses.prior(schedule, diffused),
+            consistency=losses.consistency(schedule, t),
+            smoothness=self.smoothness_weight * curvature(schedule, t),
+            mean=mean_loss,
+        )
+
+    def _weight(self, schedule: Schedule, t: Tensor, log_gamma: Tensor) -> Tensor | None:
+        """Of the square error at times t, shape of the rate; None for 1."""
+        if self.objective == "min_snr":
+            # Without a gradient: a schedule could else make its loss small by letting time pass where the weight is.
+            return (_MOST_SNR * (-log_gamma).expm1()).clamp(max=1).detach()
+        if self.objective == "elbo":
+            return -(1 - self.t_min) * schedule.log_snr(t, order=1)
+        return None
+
+    def forward(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
+        """The same as :meth:`loss`: training goes through here, where DistributedDataParallel listens."""
+        return self.loss(condition, target, t, eps)
+
+    def _check_batch(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> None:
+        if target.shape != (condition.shape[0], self.target_channels, *condition.shape[2:]):
+            raise ValueError(
+                f"target has shape {tuple(target.shape)} and condition {tuple(condition.shape)}; expected "
+                f"{self.target_channels} target channels and equal batch and image sizes: resample one of them"
+            )
+        if eps.shape != target.shape or t.shape != target.shape[:1]:
+            raise ValueError(
+                f"eps has shape {tuple(eps.shape)} and t {tuple(t.shape)}; expected {tuple(target.shape)} "
+                f"as the target and {tuple(target.shape[:1])}, one time per image"
+            )
+
+
+def _with_gradient_times(factor: Tensor, values: Tensor) -> Tensor:
+    """The same values, exactly; their gradient is passed on times ``factor``."""
+    return values + (factor - 1) * (values - values.detach())
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}; choose one of {', '.join(choices)}")

@@ -1,0 +1,64 @@
+r"""Regression: one network, trained by mean square error, that gives one image and no uncertainty.
+
+.. math:: \hat y(x) = network(x) \;(+\, x\ \text{if residual}), \qquad L = E \|y - \hat y(x)\|^2
+
+Its optimum is the posterior mean, the image that the mean of many samples of a diffusion model tends to.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from sfumato.diffusion.losses import Losses
+from sfumato.diffusion.model import CVDM, Prediction, Residual
+from sfumato.diffusion.schedule import CosineSchedule
+
+__all__ = ["Regression"]
+
+
+class Regression(CVDM):
+    """A :class:`~sfumato.diffusion.model.CVDM` whose mean network says all there is: nothing is left to diffuse.
+
+    What trains, stores or samples a CVDM does so with this one: all samples are the same image.
+
+    Args:
+        network: Maps a condition (B, K, *spatial) to (B, C, *spatial).
+        target_channels: C.
+        residual: Add the condition, which must have C channels, to the output; if ``"last"``, its last C.
+
+    Example:
+        >>> from sfumato.nn import UNet
+        >>> model = Regression(UNet(1, 1, base=4), residual=True)
+        >>> model.center(torch.ones(2, 1, 16, 16)).mean().item()
+        1.0
+    """
+
+    def __init__(
+        self, network: Callable[[Tensor], Tensor], *, target_channels: int = 1, residual: Residual = False
+    ) -> None:
+        super().__init__(CosineSchedule(), network, target_channels=target_channels, residual=residual)
+
+    def center(self, condition: Tensor) -> Tensor:
+        """The restored image, shape (B, C, *spatial)."""
+        output, first = self.network(condition).to(condition.dtype), super().center(condition)
+        return output if first is None else first + output
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
+        """Nothing is left once the centre is known: clean image 0, and all of ``noisy`` is noise."""
+        noise = noisy / (-torch.expm1(log_gamma)).sqrt()
+        return Prediction(torch.zeros_like(noisy), noise, (log_gamma / 2).exp() * noise)
+
+    def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
+        """The mean square error, under the name ``mean``; times and noise have no say.
+
+        Args:
+            condition: What was measured, shape (B, K, *spatial).
+            target: What is sought, shape (B, C, *spatial).
+            t: Of any value, shape (B).
+            eps: Of any value, shape of ``target``.
+        """
+        self._check_batch(condition, target, t, eps)
+        nothing = torch.zeros((), dtype=target.dtype, device=target.device)
+        error = (target - self.center(condition)).square().mean()
+        return Losses(diffusion=nothing, prior=nothing, consistency=nothing, smoothness=nothing, mean=error)

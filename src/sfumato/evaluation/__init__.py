@@ -1,0 +1,1 @@
+"""What compares and judges models: evaluate, calibrate, inspect, sweep."""

@@ -1,0 +1,128 @@
+"""Held-out images restored by a model, with what calibration needs of each: error, spread, and what was covered."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.frames import PairSource, evenly_spread
+from sfumato.data.grouping import find_units
+from sfumato.data.seen import look_up, refuse_seen
+from sfumato.diffusion.posterior import Posterior
+from sfumato.diffusion.regression import Regression
+from sfumato.models.correction import Sampled
+from sfumato.models.model_file import LoadedModel
+from sfumato.restoration.array import as_restored, draw_whole, normalised
+from sfumato.restoration.channels import measured_channels
+from sfumato.statistics.ranks import central_interval
+from sfumato.system.errors import ImageError
+
+__all__ = ["HeldOutImage", "restore_held_out"]
+
+
+@dataclass(frozen=True)
+class HeldOutImage:
+    """One image with known truth, in normalised units of the target; arrays are (C, *spatial).
+
+    Attributes:
+        name: As the source has it.
+        error: Truth minus the mean of the draws.
+        std: Standard deviation of the draws.
+        covered: Fraction of pixels between two order statistics of the draws.
+        truth: The middle of the truth, if it was asked for.
+        draws: The middle of every draw, (N, C, *spatial).
+        unit: The independent unit that it is of, as :func:`~sfumato.data.grouping.find_units` tells from the names of
+            all images of the source; its own name if empty.
+        seen: `train` or `validation` if the model was trained or validated on it.
+    """
+
+    name: str
+    error: NDArray[np.float32]
+    std: NDArray[np.float32]
+    covered: float
+    truth: NDArray[np.float32] | None = None
+    draws: NDArray[np.float32] | None = None
+    unit: str = ""
+    seen: str = ""
+
+
+def restore_held_out(
+    model: LoadedModel,
+    source: PairSource,
+    *,
+    sampled: Sampled,
+    level: float,
+    seed: int = 0,
+    most: int | None = None,
+    keep_side: int = 0,
+    allow_seen: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[HeldOutImage]:
+    """Draw samples of every image of a source and compare them with its truth.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        source: Pairs on the target's grid, not scaled.
+        sampled: From :func:`~sfumato.restoration.intervals.sampled_by`.
+        level: Of the draws' own central interval, whose coverage is counted.
+        seed: Of all noise; every image has noise of its own.
+        most: Only so many images, spread evenly over the set.
+        keep_side: Keep the draws in the middle of each image, of so many pixels a side.
+        allow_seen: Take images that the model was trained or validated on; a calibration on them promises nothing.
+        progress: Called with the number of images restored and their total.
+
+    Raises:
+        CalibrationError: If the model was trained or validated on some of the images.
+        ImageError: If the images do not fit the model, or the model makes no samples.
+    """
+    if isinstance(model.model, Regression):
+        raise ImageError("this model is a regression, which has no samples; expected a model that draws them")
+    takes = (measured_channels(model.info), model.info.condition_channels)
+    if source.condition_channels not in takes or source.target_channels != model.info.target_channels:
+        raise ImageError(
+            f"the held-out pairs have {source.condition_channels} and {source.target_channels} channels; this model "
+            f"goes from {takes[0]} to {model.info.target_channels}; give pairs like its training's"
+        )
+    chosen = evenly_spread(len(source), most)
+    names = [source.name(index) for index in chosen]
+    units = find_units(names, among=[source.name(index) for index in range(len(source))]).names
+    splits = look_up(model.info.seen, source, chosen)
+    refuse_seen(splits, names, () if allow_seen else ("train", "validation"))
+    i, j = central_interval(sampled.num_samples, level)
+    ends = [end / (sampled.num_samples + 1) for end in (i, j)]
+    found = []
+    for place, index in enumerate(chosen):
+        measured, truth = source.read(index, [0] * source.ndim, source.spatial(index))
+        condition, _ = normalised(measured, model, on_target_grid=True)
+        wanted = model.info.target.of_pixels(as_restored(truth, model), axis=0)
+        middle = _middle(wanted.shape[1:], keep_side)
+        posterior, kept = Posterior(sampled.num_samples, quantiles=ends), []
+        for block in draw_whole(condition, model, sampled, seed=seed, image=place):
+            posterior.add(block)
+            if keep_side:
+                kept.append(block[middle].numpy())
+        low, high = (posterior.quantile(end) for end in ends)
+        inside = float(((wanted >= low) & (wanted <= high)).double().mean())
+        found.append(
+            HeldOutImage(
+                names[place],
+                (wanted - posterior.mean).numpy(),
+                posterior.std.numpy(),
+                inside,
+                wanted[middle].numpy() if keep_side else None,
+                np.concatenate(kept) if keep_side else None,
+                unit=units[place],
+                seen=splits[place],
+            )
+        )
+        if progress is not None:
+            progress(place + 1, len(chosen))
+    return found
+
+
+def _middle(spatial: Sequence[int], side: int) -> tuple[Any, ...]:
+    """Index of a region of so many pixels a side, or of as many as there are."""
+    corners = [max(0, (length - side) // 2) for length in spatial]
+    return (..., *(slice(corner, corner + side) for corner in corners))

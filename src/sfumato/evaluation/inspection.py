@@ -1,0 +1,274 @@
+"""A look into one model: its networks, and its schedule and samples on one image, as the paper's figures."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from sfumato.data.enlarged import EnlargedFrames
+from sfumato.data.frames import FilePairs, FrameReader, PairSource, evenly_spread
+from sfumato.data.images.io import open_image
+from sfumato.data.images.shares import as_shares
+from sfumato.data.pairs import Pair
+from sfumato.data.pixel_hash import PairHashes, pixel_hash
+from sfumato.data.scaling import image_range
+from sfumato.data.seen import look_up, refuse_seen
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.uncertainty import integral_of_beta
+from sfumato.evaluation.step_choice import Comparison, Setting, compare
+from sfumato.figures.diagram import draw_network
+from sfumato.figures.plotting import save_figure
+from sfumato.figures.schedule_and_samples import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
+from sfumato.models.model_file import LoadedModel
+from sfumato.models.ownership import Written
+from sfumato.models.recipe import SampleRecipe
+from sfumato.problems.registry import takes_shares
+from sfumato.restoration.array import as_restored, draw_whole, enlargement, normalised
+from sfumato.restoration.channels import told_channels
+from sfumato.restoration.intervals import sampled_by
+from sfumato.system.errors import ImageError
+from sfumato.system.marks import PICTURE
+
+__all__ = [
+    "compare_steps",
+    "crops",
+    "describe",
+    "draw_diagrams",
+    "draw_posterior",
+    "drawn_by",
+    "figure_files",
+    "read_image",
+]
+
+Image = NDArray[np.generic]
+
+_DIAGRAMS = ("network", "rate_network")
+_FIGURES = ("schedule", "gamma", "mean_and_std", "samples")
+
+
+def describe(model: LoadedModel) -> list[str]:
+    """What a model file says of itself, a line each."""
+    info, settings = model.info, model.info.recipe.model
+    count = sum(parameter.numel() for parameter in model.model.parameters())
+    is_regression = settings.method == "regression"
+    schedule = "none" if is_regression else settings.schedule
+    usual = info.recipe.sample
+    drawn = Setting(usual.solver, sampled_by(info).num_steps, usual.eta, usual.last_noise)
+    return [
+        f"name: {info.recipe.name}, problem: {info.recipe.problem}, sha256: {model.sha256[:12]}",
+        f"method: {settings.method}, network: {settings.network}, schedule: {schedule}, {count:,} weights",
+        f"channels: {told_channels(info)}, {settings.ndim}-D, "
+        f"enlarges by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
+        *([] if is_regression else [f"draws by: {drawn}"]),
+        f"intervals: {'not calibrated' if info.calibration is None else info.calibration.label}",
+        *(
+            f"{key}: {value:.5g}" if isinstance(value, float) else f"{key}: {value}"
+            for key, value in info.provenance.items()
+        ),
+    ]
+
+
+def read_image(
+    model: LoadedModel, source: Path, target: Path | None, *, allow_seen: bool = False
+) -> tuple[Image, Image | None]:
+    """First frame of an image on the grid of the model's targets, (K, H, W), and of its truth, (C, H, W).
+
+    Raises:
+        CalibrationError: If the model was trained on it, and that is not allowed.
+    """
+    data, ndim = model.info.recipe.data, model.info.recipe.model.ndim
+    shares = takes_shares(model.info.recipe.problem)
+    if ndim != 2:
+        raise ImageError(f"the model takes images of {ndim} spatial axes; figures are drawn for 2 only")
+    if target is None:
+        image = open_image(source, axes=data.input_axes)
+        frames = EnlargedFrames(FrameReader(as_shares(image) if shares else image, ndim), enlargement(model))
+        hashes = PairHashes(pixel_hash(partial(frames.read, 0), frames.channels, frames.spatial), None)
+        _refuse_trained(model, hashes, source.name, allow_seen)
+        return frames.read(0, [0, 0], frames.spatial), None
+    pairs = FilePairs(
+        [Pair(source.name, source, target)],
+        axes=(data.input_axes, data.target_axes),
+        upsample=model.info.enlarges,
+        shares=shares,
+        cache_bytes=0,
+    )
+    _refuse_trained(model, pairs.hashes(0), source.name, allow_seen)
+    return pairs.read(0, [0, 0], pairs.spatial(0))
+
+
+def figure_files(folder: str | Path, *, with_image: bool) -> list[Written]:
+    """What :func:`draw_diagrams` writes and, if an image is looked at, :func:`draw_posterior`."""
+    names = [*_DIAGRAMS, *(_FIGURES if with_image else ())]
+    return [Written(Path(folder) / f"{name}.png", PICTURE) for name in names]
+
+
+def draw_diagrams(model: LoadedModel, folder: str | Path) -> list[Path]:
+    """Draw the network that restores and, if there is one, the network of rates; returns the files."""
+    folder, settings = Path(folder), model.info.recipe.model
+    conditions, targets = model.info.condition_channels, model.info.target_channels
+    channels = {"network": conditions, "rate_network": conditions}
+    if settings.method == "cvdm":
+        channels["network"] += (3 if settings.mean_network else 2) * targets
+    networks = (model.model.network, getattr(model.model.schedule, "network", None))
+    titles = {"network": f"{settings.method} network", "rate_network": "rate network of the schedule"}
+    paths = []
+    for name, network in zip(_DIAGRAMS, networks, strict=True):
+        if isinstance(network, nn.Module) and any(True for _ in network.children()):  # a global rate has no network
+            paths.append(folder / f"{name}.png")
+            title = f"{titles[name]} ({type(network).__name__})"
+            save_figure(draw_network(network, channels[name], title=title, ndim=settings.ndim), paths[-1])
+    return paths
+
+
+def draw_posterior(
+    model: LoadedModel,
+    measured: Image,
+    folder: str | Path,
+    *,
+    target: Image | None = None,
+    num_samples: int = 20,
+    num_steps: int | None = None,
+    seed: int = 0,
+) -> list[Path]:
+    """Draw schedule, gamma, mean and deviation, and samples of one image; returns the files.
+
+    Args:
+        model: A diffusion model of images.
+        measured: Shape (K, H, W), on the grid of the model's targets, in the units of the model's training inputs.
+        folder: Where the figures go.
+        target: The truth, shape (C, H, W), in the units of the training targets; it is drawn in those that the model
+            gives. Without it structure is where the mean of the samples is bright.
+        num_samples: The paper has 20; at least 2.
+        num_steps: Network calls per draw; as in the model's calibration if not given, or the recipe's.
+        seed: The same seed gives the same draws.
+
+    Raises:
+        ImageError: If the model is a regression, which has neither schedule nor samples.
+    """
+    _check_samples(model, num_samples)
+    folder = Path(folder)
+    condition, _ = normalised(measured, model, on_target_grid=True)
+    sampled = sampled_by(model, num_samples, num_steps)
+    blocks = draw_whole(condition, model, sampled, seed=seed)
+    draws = model.info.target.invert(torch.cat(list(blocks)))[:, 0].numpy()
+    with torch.no_grad():
+        schedule = model.model.schedule(condition)
+    seen = np.asarray(measured[0], np.float32)
+    truth = None if target is None else as_restored(target, model)[0]
+    beta = np.broadcast_to(integral_of_beta(schedule)[0, 0].cpu().numpy(), seen.shape)
+    region, word = (draws.mean(0), f"mean of {num_samples} samples") if truth is None else (truth, "target")
+    figures = (
+        draw_schedule(schedule, region, what=word),
+        draw_gamma(schedule),
+        draw_mean_and_std(seen, draws, truth),
+        draw_samples(seen, draws, beta, truth),
+    )
+    for name, figure in zip(_FIGURES, figures, strict=True):
+        save_figure(figure, folder / f"{name}.png")
+    return [folder / f"{name}.png" for name in _FIGURES]
+
+
+def compare_steps(
+    model: LoadedModel,
+    source: PairSource,
+    settings: Sequence[Setting],
+    *,
+    num_samples: int = 16,
+    most: int = 8,
+    crop: int | None = None,
+    level: float = 0.9,
+    seed: int = 0,
+    allow_seen: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Draw test images with several settings of the sampler and measure the draws; all get the same noise.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        source: Pairs that the model was not trained on; it may have been validated on them.
+        settings: What to compare.
+        num_samples: Draws of each image with each setting; at least 2.
+        most: Only so many images, spread evenly over the set.
+        crop: Only the middle of each, of so many pixels along each axis.
+        level: Nominal coverage.
+        seed: The same seed gives the same draws.
+        allow_seen: Take pairs that the model was trained on, too.
+        progress: Called with the number of sets of draws that were made and their total.
+
+    Raises:
+        CalibrationError: If the model was trained on some of the pairs.
+        ImageError: If the model is a regression, or the pairs do not fit it.
+    """
+    _check_samples(model, num_samples)
+    if source.ndim != model.info.recipe.model.ndim:
+        raise ImageError(
+            f"the test images have {source.ndim} spatial axes and the model takes {model.info.recipe.model.ndim}; "
+            "give images of the model's kind"
+        )
+    if source.target_channels != model.info.target_channels:
+        raise ImageError(
+            f"the truths have {source.target_channels} channels and the model gives {model.info.target_channels}; "
+            "give truths of its channels"
+        )
+    chosen = evenly_spread(len(source), most)
+    splits = look_up(model.info.seen, source, chosen)
+    refuse_seen(splits, [source.name(index) for index in chosen], () if allow_seen else ("train",))
+    pairs = crops(model, source, most=most, crop=crop)
+
+    def draw(setting: Setting, image: int) -> Tensor:
+        recipe = model.info.recipe
+        recipe = recipe.model_copy(update={"sample": drawn_by(setting, recipe.sample)})
+        changed = dataclasses.replace(model, info=dataclasses.replace(model.info, recipe=recipe))
+        sampled = sampled_by(changed, num_samples, setting.num_steps)
+        blocks = draw_whole(pairs[image][0], changed, sampled, seed=seed, image=image)
+        return model.info.target.invert(torch.cat(list(blocks)), axis=1)
+
+    return compare(draw, lambda image: pairs[image][1], settings, num_images=len(pairs), level=level, progress=progress)
+
+
+def drawn_by(setting: Setting, sample: SampleRecipe) -> SampleRecipe:
+    """A recipe's section with the solver, steps and noise of a setting."""
+    solver, num_steps, eta, last_noise = setting
+    return sample.model_copy(update={"solver": solver, "steps": num_steps, "eta": eta, "last_noise": last_noise})
+
+
+def crops(model: LoadedModel, source: PairSource, *, most: int, crop: int | None = None) -> list[tuple[Tensor, Tensor]]:
+    """Conditions (1, K, *spatial) as the networks take them, and truths (C, *spatial) in the units that come out.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        source: The pairs.
+        most: Only so many, spread evenly over the set.
+        crop: Only the middle of each; ranges of images that are scaled by themselves are those of the whole.
+    """
+    data = model.info.recipe.data
+    pairs = []
+    for index in evenly_spread(len(source), most):
+        seen, truth = source.read(index, [0] * source.ndim, source.spatial(index))
+        sizes = [min(side, crop or side) for side in seen.shape[1:]]
+        corners = [(side - size) // 2 for side, size in zip(seen.shape[1:], sizes, strict=True)]
+        middle = (slice(None), *(slice(c, c + s) for c, s in zip(corners, sizes, strict=True)))
+        low_high = image_range(seen, data.quantiles) if data.normalize == "image" else None
+        condition, _ = normalised(seen[middle], model, on_target_grid=True, low_high=low_high)
+        pairs.append((condition, torch.from_numpy(as_restored(truth, model)[middle]).float()))
+    return pairs
+
+
+def _refuse_trained(model: LoadedModel, hashes: PairHashes, name: str, allowed: bool) -> None:
+    split = "" if model.info.seen is None else model.info.seen.split(hashes)
+    refuse_seen([split], [name], () if allowed else ("train",))
+
+
+def _check_samples(model: LoadedModel, num_samples: int) -> None:
+    if isinstance(model.model, Regression):
+        raise ImageError(
+            "this model is a regression: it has no schedule and no samples to draw; inspect a diffusion model"
+        )
+    if num_samples < 2:
+        raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")

@@ -1,0 +1,254 @@
+r"""How many steps, which solver, how far: the cheapest setting of a sampler that is as calibrated as the best one.
+
+Few steps make draws too narrow before they make their mean worse, so the error alone would recommend too few. Settings
+are compared on the same images with the same noise, so that their differences are paired. The rule:
+
+1. the best setting has the lowest mean CRPS;
+2. a setting is good enough if its CRPS is above the best one by at most a tolerance of it;
+3. of those the reference is the one whose coverage is nearest to what exact draws would have, and a setting is
+   calibrated enough if its coverage differs from the reference's by at most another tolerance;
+4. of these the one with the fewest network calls is recommended, of equal ones that with the lowest CRPS.
+
+A tolerance must hold the whole 95% interval over images of the paired difference, not only its middle.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from sfumato.diffusion.sampling import LAST_NOISE, Solver
+from sfumato.statistics.ranks import central_interval
+from sfumato.statistics.report import Estimate
+from sfumato.statistics.scores import crps, spread_and_error
+from sfumato.statistics.significance import interval, ratio_interval
+from sfumato.system.errors import RecipeError
+
+__all__ = ["Comparison", "Recommendation", "Setting", "Summary", "Verdict", "compare", "recommend", "summarise"]
+
+Values = NDArray[np.float64]
+
+
+class Setting(NamedTuple):
+    """A way to sample."""
+
+    solver: Solver
+    num_steps: int
+    eta: float = 0.0
+    last_noise: float = LAST_NOISE
+    """At the last network call; see :func:`sfumato.diffusion.sampling.sample`."""
+
+    @property
+    def family(self) -> str:
+        """All but the number of steps."""
+        name = self.solver if self.solver == "algorithm2" else f"{self.solver}, eta {self.eta:g}"
+        return name if self.last_noise == LAST_NOISE else f"{name}, last noise {self.last_noise:g}"
+
+    def __str__(self) -> str:
+        return f"{self.family}, {self.num_steps} steps"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What draws of each setting are worth on each image; arrays have shape (settings, images).
+
+    Attributes:
+        settings: What was compared.
+        num_samples: Draws of each image.
+        level: Nominal coverage.
+        expected: Coverage of exact draws between the same order statistics, (j - i)/(N + 1).
+        crps: Fair, in the units of the images.
+        coverage: Fraction of pixels between the two order statistics.
+        spread: Mean square error of the mean of the draws that the draws predict.
+        error: Mean square error of the mean of the draws.
+        seconds: Per draw, measured.
+    """
+
+    settings: tuple[Setting, ...]
+    num_samples: int
+    level: float
+    expected: float
+    crps: Values
+    coverage: Values
+    spread: Values
+    error: Values
+    seconds: Values
+
+
+class Summary(NamedTuple):
+    """One setting over all images."""
+
+    rmse: Estimate
+    """Of the mean of the draws."""
+    crps: Estimate
+    coverage: Estimate
+    spread_over_error: Estimate
+    """1 if the draws are right, below 1 if they are too narrow."""
+    seconds: float
+    """Per draw, the median over images."""
+
+
+class Verdict(NamedTuple):
+    """Whether a setting is good enough, and why not."""
+
+    crps_excess: Estimate
+    """Relative to the best setting: 0.02 is 2% worse."""
+    coverage_change: Estimate
+    """Coverage less that of the reference."""
+    accepted: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """The setting to use; numbers are places in :attr:`Comparison.settings`."""
+
+    best: int
+    """Has the lowest CRPS."""
+    reference: int
+    """Has the coverage nearest to the expectation, of those with a good CRPS."""
+    chosen: int
+    verdicts: tuple[Verdict, ...]
+    crps_tolerance: float
+    coverage_tolerance: float
+
+
+def compare(
+    draw: Callable[[Setting, int], Tensor],
+    truth: Callable[[int], Tensor],
+    settings: Sequence[Setting],
+    *,
+    num_images: int,
+    level: float = 0.9,
+    progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    r"""Draw every image with every setting and measure the draws.
+
+    Args:
+        draw: Gives N draws of an image, shape (N, C, \*spatial); let it use the same noise for all settings.
+        truth: Gives its truth, shape (C, \*spatial).
+        settings: What to compare.
+        num_images: Images are numbered from 0.
+        level: Nominal coverage; the nearest interval between draws is taken.
+        progress: Called with the number of draws made and their total.
+
+    Raises:
+        RecipeError: If there is nothing to compare.
+    """
+    if not settings or len(set(settings)) < len(settings) or num_images < 1:
+        raise RecipeError(
+            f"there are {len(settings)} settings, {len(set(settings))} of them different, and {num_images} images; "
+            "give at least one image, and settings that differ"
+        )
+    found, num_samples = np.empty((5, len(settings), num_images)), 0
+    for image in range(num_images):
+        target = truth(image)[None].double()
+        for row, setting in enumerate(settings):
+            started = time.perf_counter()
+            draws = draw(setting, image)
+            seconds, num_samples = (time.perf_counter() - started) / len(draws), len(draws)
+            samples = draws[:, None].double()
+            spread, error = spread_and_error(samples, target)
+            numbers = (crps(samples, target), _coverage(samples, target, level), spread, error)
+            found[:, row, image] = [*map(float, numbers), seconds]
+            if progress is not None:
+                progress(image * len(settings) + row + 1, num_images * len(settings))
+    i, j = central_interval(num_samples, level)
+    names = ("crps", "coverage", "spread", "error", "seconds")
+    return Comparison(
+        settings=tuple(settings),
+        num_samples=num_samples,
+        level=level,
+        expected=(j - i) / (num_samples + 1),
+        **dict(zip(names, found, strict=True)),
+    )
+
+
+def summarise(found: Comparison, *, seed: int = 0) -> list[Summary]:
+    """Means over images with 95% intervals, one per setting."""
+    return [
+        Summary(
+            # An interval of few images may reach below 0, where no mean square lies.
+            rmse=Estimate(*(math.sqrt(max(value, 0.0)) for value in _mean(found.error[row], seed))),
+            crps=_mean(found.crps[row], seed),
+            coverage=_mean(found.coverage[row], seed),
+            spread_over_error=Estimate(
+                *(math.sqrt(value) for value in _ratio(found.spread[row], found.error[row], seed))
+            ),
+            seconds=float(np.median(found.seconds[row])),
+        )
+        for row in range(len(found.settings))
+    ]
+
+
+def recommend(
+    found: Comparison, *, crps_tolerance: float = 0.02, coverage_tolerance: float = 0.02, seed: int = 0
+) -> Recommendation:
+    """The cheapest setting that is as good as the best, by the rule above.
+
+    Args:
+        found: Of :func:`compare`.
+        crps_tolerance: How much worse than the best CRPS is good enough, as a fraction of it.
+        coverage_tolerance: How far from the reference's coverage is calibrated enough.
+        seed: Of the bootstrap.
+    """
+    if crps_tolerance < 0 or coverage_tolerance < 0:
+        raise RecipeError(f"tolerances are {crps_tolerance} and {coverage_tolerance}; give 0 or more")
+    means = found.crps.mean(1)
+    rows = range(len(found.settings))
+    cost = [setting.num_steps for setting in found.settings]
+    best = min(rows, key=lambda row: (means[row], cost[row]))
+    excess = [Estimate(*(r - 1 for r in _ratio(found.crps[row], found.crps[best], seed))) for row in rows]
+    good = [row for row in rows if row == best or _high(excess[row]) <= crps_tolerance]
+    reference = min(good, key=lambda row: (abs(float(found.coverage[row].mean()) - found.expected), cost[row]))
+    change = [_mean(found.coverage[row] - found.coverage[reference], seed) for row in rows]
+    verdicts = []
+    for row in rows:
+        reasons = []
+        if row not in good:
+            reasons.append(
+                f"its CRPS is {excess[row].value:+.1%} from the best, at most {_high(excess[row]):+.1%}, and "
+                f"{crps_tolerance:.1%} is allowed"
+            )
+        if not -coverage_tolerance <= _low(change[row]) <= _high(change[row]) <= coverage_tolerance:
+            reasons.append(
+                f"its coverage is {change[row].value:+.3f} [{_low(change[row]):+.3f}, {_high(change[row]):+.3f}] from "
+                f"the reference's, and {coverage_tolerance:.3f} is allowed"
+            )
+        verdicts.append(Verdict(excess[row], change[row], not reasons, " and ".join(reasons) or "good enough"))
+    chosen = min((row for row in rows if verdicts[row].accepted), key=lambda row: (cost[row], means[row]))
+    return Recommendation(best, reference, chosen, tuple(verdicts), crps_tolerance, coverage_tolerance)
+
+
+def _coverage(samples: Tensor, truths: Tensor, level: float) -> Tensor:
+    """Fraction of pixels between two order statistics of (N, 1, ...) draws."""
+    i, j = central_interval(len(samples), level)
+    ordered = samples.sort(0).values
+    inside: Tensor = (ordered[i - 1] <= truths) & (truths <= ordered[j - 1])
+    return inside.to(torch.float64).mean()
+
+
+def _mean(values: Values, seed: int) -> Estimate:
+    return Estimate(float(values.mean()), *interval(values, seed=seed))
+
+
+def _ratio(numerators: Values, denominators: Values, seed: int) -> Estimate:
+    """Of means; NaN if the lower one is 0, as for truths that are met exactly."""
+    below = float(denominators.mean())
+    value = float(numerators.mean()) / below if below > 0 else math.nan
+    return Estimate(value, *ratio_interval(numerators, denominators, seed=seed))
+
+
+def _low(estimate: Estimate) -> float:
+    """One image has no interval."""
+    return estimate.value if math.isnan(estimate.low) else estimate.low
+
+
+def _high(estimate: Estimate) -> float:
+    return estimate.value if math.isnan(estimate.high) else estimate.high

@@ -1,0 +1,54 @@
+"""Figures, made without the state that pyplot keeps, so that they can be drawn in any thread and without a screen."""
+
+import io
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from sfumato.system.durable import replace_bytes
+from sfumato.system.marks import SOFTWARE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["matplotlib", "new_figure", "save_figure", "use_logarithms"]
+
+
+def matplotlib() -> ModuleType:
+    """The library, with what is used of it.
+
+    Raises:
+        ImportError: If it is not installed; the text says how to install it.
+    """
+    try:
+        import matplotlib.colors
+        import matplotlib.figure
+        import matplotlib.patches
+        import matplotlib.ticker
+    except ImportError as error:
+        raise ImportError("figures need matplotlib: pip install 'sfumato[evaluate]'") from error
+    return matplotlib
+
+
+def use_logarithms(plot: Any, low: float, high: float) -> None:
+    """Logarithmic axes of one range, with few numbers that can be read."""
+    ticker = matplotlib().ticker
+    plot.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    for axis in (plot.xaxis, plot.yaxis):
+        axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+        axis.set_major_formatter(ticker.FormatStrFormatter("%g"))
+        axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure; its size is in inches of 150 pixels."""
+    figure: Figure = matplotlib().figure.Figure(figsize=(width, height), layout="constrained", dpi=150)
+    return figure
+
+
+def save_figure(figure: "Figure", path: str | Path, *, dpi: int | None = None) -> None:
+    """Write a figure as PNG, whole or not at all, that says who wrote it; its folder is made if it is not there."""
+    buffer, file = io.BytesIO(), Path(path)
+    figure.savefig(buffer, format="png", dpi=dpi or "figure", metadata={"Software": SOFTWARE})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_bytes(file, buffer.getvalue(), untouched="What was there is intact")

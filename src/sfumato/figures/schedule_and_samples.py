@@ -1,0 +1,242 @@
+r"""The paper's figures, each a function from arrays to a matplotlib figure.  [CVDM Figs. of Sec. 5, App. J, K, M]
+
+Structure is where the target is above Otsu's threshold, background the rest; the paper names the two regions without
+defining them. Nothing here touches matplotlib's global state: figures are returned, and ``figure.savefig(path)`` draws.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from sfumato.diffusion.schedule import Schedule
+from sfumato.diffusion.uncertainty import rank_correlation
+from sfumato.figures.plotting import matplotlib, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = [
+    "draw_comparison",
+    "draw_gamma",
+    "draw_mean_and_std",
+    "draw_samples",
+    "draw_schedule",
+    "otsu",
+    "zones",
+]
+
+Image = NDArray[np.floating[Any]]
+
+_STRUCTURE, _BACKGROUND, _SHADES = "#0072B2", "#D55E00", ("#009E73", "#CC79A7", "#F0E442")
+_NUM_TIMES = 201
+_BINS = 256
+
+
+def otsu(image: Image) -> float:
+    r"""The threshold that parts an image into two classes of the greatest variance between them.  [Otsu 1979]
+
+    .. math:: \max_k\; w_0(k)\, w_1(k)\, (\mu_0(k) - \mu_1(k))^2
+
+    over 256 bins of the image's range; the result is the edge between bins.
+
+    Example:
+        >>> otsu(np.array([0.0, 0.1, 0.0, 1.0, 0.9]))
+        0.1015625
+    """
+    counts, edges = np.histogram(image, bins=_BINS)
+    centres = (edges[:-1] + edges[1:]) / 2
+    below, above = np.cumsum(counts)[:-1], len(image.ravel()) - np.cumsum(counts)[:-1]
+    light = np.cumsum(counts * centres)
+    gap = light[:-1] / below - (light[-1] - light[:-1]) / np.maximum(above, 1)
+    return float(edges[1 + int(np.argmax(below * above * gap**2))])
+
+
+def zones(variance: Image, *, number: int = 2, side: int | None = None) -> list[tuple[int, int, int]]:
+    """Squares of the highest mean variance that do not overlap, as (top, left, side), the highest first.
+
+    Args:
+        variance: Shape (H, W).
+        number: How many.
+        side: In pixels; an eighth of the shorter side if not given, at least 12.
+    """
+    side = side or min(max(12, min(variance.shape) // 8), *variance.shape)
+    mean = F.avg_pool2d(torch.from_numpy(np.asarray(variance, np.float64))[None, None], side, 1)[0, 0].numpy().copy()
+    found = []
+    for _ in range(number):
+        top, left = (int(place) for place in np.unravel_index(int(mean.argmax()), mean.shape))
+        if not np.isfinite(mean[top, left]):
+            break
+        found.append((top, left, side))
+        mean[max(0, top - side + 1) : top + side, max(0, left - side + 1) : left + side] = -np.inf
+    return found
+
+
+def draw_schedule(schedule: Schedule, target: Image, *, what: str = "target") -> "Figure":
+    """Beta and gamma against time, averaged over structure and over background, beside the mask.
+
+    Args:
+        schedule: Bound to one image; its first channel is drawn.
+        target: Shape (H, W), parted by Otsu's threshold.
+        what: What ``target`` is, where it is not the true one.
+    """
+    figure = new_figure(13, 3.7)
+    mask = target > otsu(target)
+    image, parted, *plots = figure.subplots(1, 4, width_ratios=[1, 1, 1.25, 1.25])
+    _show(image, target, what)
+    _show(parted, mask.astype(np.float64), f"structure, {mask.mean():.0%} of pixels:\nabove Otsu's threshold", (-1, 1))
+    parted.images[0].set_cmap(matplotlib().colors.ListedColormap([_BACKGROUND, _BACKGROUND, _STRUCTURE]))
+    regions = {"structure": (mask, _STRUCTURE, "-"), "background": (~mask, _BACKGROUND, "--")}
+    t = torch.linspace(0, 1, _NUM_TIMES)
+    for plot, function, label in zip(plots, ("beta", "gamma"), (r"$\beta(t, x)$", r"$\gamma(t, x)$"), strict=True):
+        for name, (region, colour, line) in regions.items():
+            plot.plot(t, _averages(schedule, function, t, region), line, color=colour, label=name)
+        plot.set(xlabel="t", ylabel=f"{label}, mean over region", xlim=(0, 1))
+        plot.set_ylim(bottom=0)
+        plot.legend(frameon=False)
+    return figure
+
+
+def draw_gamma(schedule: Schedule) -> "Figure":
+    """Gamma against time, averaged over all pixels, with the band that holds 90% of them."""
+    figure = new_figure(5, 3.4)
+    plot = figure.subplots()
+    t = torch.linspace(0, 1, _NUM_TIMES)
+    values = np.stack([_at(schedule, "gamma", time).ravel() for time in t])
+    low, high = np.quantile(values, [0.05, 0.95], axis=1)
+    plot.fill_between(t, low, high, color=_STRUCTURE, alpha=0.25, linewidth=0, label="90% of pixels")
+    plot.plot(t, values.mean(1), color=_STRUCTURE, label="mean over all pixels")
+    plot.set(xlabel="t", ylabel=r"$\gamma(t, x)$", xlim=(0, 1), ylim=(0, 1.02))
+    plot.legend(frameon=False)
+    return figure
+
+
+def draw_mean_and_std(condition: Image, draws: Image, target: Image | None = None) -> "Figure":
+    """Input, mean and standard deviation of samples and, if known, the truth and the mean's error on the same scale.
+
+    Args:
+        condition: Shape (H, W).
+        draws: Shape (N, H, W).
+        target: Shape (H, W).
+    """
+    mean, std = draws.mean(0), draws.std(0, ddof=1)
+    number = 3 if target is None else 5
+    figure = new_figure(2.9 * number, 3.8)
+    places = figure.subplots(1, number)
+    grey = _limits(mean if target is None else target)
+    _show(places[0], condition, "input")
+    _show(places[1], mean, f"mean of {len(draws)} samples", grey)
+    top = float(np.quantile(std, 0.999)) if target is None else float(np.quantile(np.abs(mean - target), 0.999))
+    _show(places[2], std, "standard deviation", (0, top), bar=True)
+    if target is not None:
+        _show(places[3], np.abs(mean - target), "error of the mean, same scale", (0, top), bar=True)
+        _show(places[4], target, "truth", grey)
+    return figure
+
+
+def draw_comparison(condition: Image, estimates: Mapping[str, Image], target: Image, *, unit: str = "") -> "Figure":
+    """Input above the truth, then a column per method: its estimate above the error, all errors on one scale.
+
+    Args:
+        condition: Shape (H, W).
+        estimates: Each of shape (H, W), by the name of its method.
+        target: Shape (H, W).
+        unit: Of the target, for the mean absolute errors in the titles.
+    """
+    figure = new_figure(2.3 * (1 + len(estimates)), 5.4)
+    columns = figure.subplots(2, 1 + len(estimates)).T
+    grey = _limits(target)
+    errors = {name: np.abs(estimate - target) for name, estimate in estimates.items()}
+    top = float(np.quantile(np.stack([*errors.values()]), 0.995))
+    _show(columns[0][0], condition, "input")
+    _show(columns[0][1], target, "truth", grey)
+    for column, (name, error) in zip(columns[1:], errors.items(), strict=True):
+        _show(column[0], estimates[name], name, grey)
+        _show(column[1], error, f"error, mean {error.mean():.3g} {unit}".strip(), (0, top), bar=True)
+    return figure
+
+
+def draw_samples(condition: Image, draws: Image, beta: Image, target: Image | None = None) -> "Figure":
+    """Reconstructions with their errors, sample variance beside the integral of beta, insets where variance is highest.
+
+    Args:
+        condition: Shape (H, W).
+        draws: Shape (N, H, W); the first five are shown, all make the variance.
+        beta: Integral of beta over time, shape (H, W).
+        target: Shape (H, W); without it samples are compared with their mean.
+    """
+    shown, variance, mean = draws[:5], draws.var(0, ddof=1), draws.mean(0)
+    against, word = (mean, "mean") if target is None else (target, "truth")
+    boxes = zones(variance)
+    figure = new_figure(2.1 * (2 + len(shown)), 2.3 * (2 + len(boxes)))
+    rows = figure.subplots(2 + len(boxes), 2 + len(shown))
+    grey, own = _limits(against), _limits(condition)
+    errors = np.abs(shown - against)
+    top = float(np.quantile(errors, 0.999))
+    correlation = rank_correlation(variance, beta)
+    tied = "flat" if np.isnan(correlation) else f"rank correlation {correlation:.2f}"
+    _show(rows[0, 0], condition, "input", own)
+    _show(rows[0, 1], against, word if target is not None else f"mean of {len(draws)}", grey)
+    _show(rows[1, 0], variance, f"variance of {len(draws)} samples", (0, float(np.quantile(variance, 0.999))), bar=True)
+    _show(rows[1, 1], beta, rf"$\int\beta\,dt$, {tied}", bar=True, colours="viridis")
+    for number, sample in enumerate(shown):
+        _show(rows[0, 2 + number], sample, f"sample {number + 1}", grey)
+        _show(rows[1, 2 + number], errors[number], f"error against {word}", (0, top), bar=True)
+    for row, (box, colour) in enumerate(zip(boxes, _SHADES, strict=False), start=2):
+        top_left = np.s_[box[0] : box[0] + box[2], box[1] : box[1] + box[2]]
+        for column, (image, limits) in enumerate([(condition, own), (against, grey), *((s, grey) for s in shown)]):
+            _outline(rows[0, column], box, colour)
+            _show(rows[row, column], image[top_left], f"zone {row - 1}" if column == 0 else "", limits)
+            for edge in rows[row, column].spines.values():
+                edge.set(visible=True, color=colour, linewidth=2)
+        _outline(rows[1, 0], box, colour)
+    return figure
+
+
+def _averages(schedule: Schedule, function: str, t: torch.Tensor, region: NDArray[np.bool_]) -> list[float]:
+    return [float(np.broadcast_to(_at(schedule, function, time), region.shape)[region].mean()) for time in t]
+
+
+def _at(schedule: Schedule, function: str, t: torch.Tensor) -> Image:
+    """First image and channel of beta or gamma at a time, shape (H, W), or (1, 1) if the same everywhere."""
+    return np.asarray(getattr(schedule, function)(t.to(schedule.rate))[0, 0].detach().cpu().numpy())
+
+
+def _limits(image: Image) -> tuple[float, float]:
+    low, high = np.quantile(image, [0.001, 0.999])
+    return float(low), float(high)
+
+
+def _show(
+    place: Any,
+    image: Image,
+    title: str,
+    limits: tuple[float, float] | None = None,
+    *,
+    bar: bool = False,
+    colours: str | None = None,
+) -> None:
+    """An image in grey, or, with a colour bar, as a map of numbers."""
+    low, high = limits or _limits(image)
+    drawn = place.imshow(image, cmap=colours or ("inferno" if bar else "gray"), vmin=low, vmax=high)
+    place.set_title(title, fontsize=9)
+    place.set(xticks=[], yticks=[])
+    for edge in place.spines.values():
+        edge.set_visible(False)
+    if bar:
+        # Under the image, so that images with and without a bar stay of one size.
+        scale = place.figure.colorbar(drawn, cax=place.inset_axes((0, -0.07, 1, 0.04)), orientation="horizontal")
+        digits = max(0, 1 - math.floor(math.log10(max(high - low, 1e-12))))
+        scale.set_ticks([low, high], labels=[f"{low:.{digits}f}", f"{high:.{digits}f}"], fontsize=7)
+        for label, side in zip(scale.ax.get_xticklabels(), ("left", "right"), strict=True):
+            label.set_horizontalalignment(side)
+
+
+def _outline(place: Any, box: tuple[int, int, int], colour: str) -> None:
+    top, left, side = box
+    square = matplotlib().patches.Rectangle((left - 0.5, top - 0.5), side, side, fill=False, edgecolor=colour)
+    place.add_patch(square)

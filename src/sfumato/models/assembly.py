@@ -1,0 +1,201 @@
+"""From the `model` section of a recipe to a model: which networks and which schedule stand behind each word of it."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from sfumato.diffusion.model import CVDM
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
+from sfumato.nn import SR3UNet, UNet
+from sfumato.nn.dfcan import DFCAN
+from sfumato.system.errors import RecipeError
+
+if TYPE_CHECKING:  # pydantic takes as long to import as a sixth of torch
+    from sfumato.models.recipe import ModelRecipe
+
+__all__ = ["build_model", "least_weights"]
+
+_MOST_SCALES = 10
+"""Images are padded to multiples of 2**(num_scales - 1) pixels: 512 here."""
+
+
+def build_model(model: "ModelRecipe", condition_channels: int, target_channels: int, *, seed: int = 0) -> CVDM:
+    """Make the model that a recipe describes, with initial weights that depend on the seed and on nothing else.
+
+    The noise network is of the recipe's kind, and so is the mean network, if there is one; the rate network is a U-Net.
+    Weights are float32 and made on the CPU, whatever the defaults of the program are; under ``torch.device("meta")``
+    they have shapes but no memory.
+
+    Args:
+        model: Section of a recipe.
+        condition_channels: K.
+        target_channels: C.
+        seed: Of the initial weights.
+
+    Raises:
+        RecipeError: If there is no such model.
+
+    Example:
+        >>> from sfumato.models.recipe import ModelRecipe
+        >>> model = build_model(ModelRecipe(base=4, rate_base=4, num_scales=2), 1, 1, seed=0)
+        >>> model.network.head.weight.shape
+        torch.Size([1, 4, 1, 1])
+    """
+    _check(model, condition_channels, target_channels)
+    without_memory = torch.get_default_device().type == "meta"
+    try:
+        with _seeded(seed), _WithoutMemory() if without_memory else contextlib.nullcontext():
+            result = _assemble(model, condition_channels, target_channels)
+    except (RuntimeError, OverflowError, TypeError) as error:
+        raise RecipeError(
+            f"networks with base {model.base}, rate_base {model.rate_base} and {model.num_scales} scales "
+            f"cannot be made: {str(error).splitlines()[0]}; choose smaller ones"
+        ) from error
+    return result.to("meta") if without_memory else result
+
+
+def least_weights(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
+    """A lower bound, by arithmetic alone, on the number of weights that :func:`build_model` would make.
+
+    So that a file which describes networks far larger than itself is refused before they are built.
+    """
+    _check(model, condition_channels, target_channels)
+    coarsest = 2 ** (model.num_scales - 1)
+    most = {"unet": coarsest, "sr3": min(coarsest, 8), "dfcan": 1}[model.network]
+    sizes = [(_input_channels(model, condition_channels, target_channels), model.base, most)]
+    if model.mean_network:
+        sizes.append((condition_channels, model.base, most))
+    if _has_rate_network(model):
+        sizes.append((condition_channels, model.rate_base, coarsest))
+    # first layer, one layer at the coarsest scale, last layer
+    return sum(
+        3**model.ndim * (inputs * base + (base * widening) ** 2) + base * target_channels
+        for inputs, base, widening in sizes
+    )
+
+
+def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: int) -> CVDM:
+    if model.method == "regression":
+        network = _network(model, condition_channels, target_channels)
+        return Regression(network, target_channels=target_channels, residual=model.residual)
+    # First, so that a seed gives it the same weights whatever the schedule is: methods can then be compared in pairs.
+    network = _network(model, _input_channels(model, condition_channels, target_channels), target_channels)
+    return CVDM(
+        _schedule(model, condition_channels, target_channels),
+        network,
+        target_channels=target_channels,
+        predicts=model.predicts,
+        objective=model.objective,
+        mean_network=_network(model, condition_channels, target_channels) if model.mean_network else None,
+        residual=model.residual,
+        scale=model.scale or 1.0,
+        smoothness_weight=model.smoothness_weight,
+    )
+
+
+def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) -> None:
+    if min(condition_channels, target_channels) < 1:
+        raise RecipeError(
+            f"the condition has {condition_channels} channels and the target {target_channels}; give at least 1 of each"
+        )
+    if model.num_scales > _MOST_SCALES:
+        raise RecipeError(
+            f"model.num_scales is {model.num_scales}; give at most {_MOST_SCALES}, "
+            "since images are padded to multiples of 2**(num_scales - 1) pixels"
+        )
+    unets = {"base": model.network == "unet", "rate_base": _has_rate_network(model)}
+    for name, is_unet in unets.items():
+        if is_unet and model.norm == "channel" and getattr(model, name) < 2:
+            raise RecipeError(
+                f"model.{name} is {getattr(model, name)}, but normalising over one channel gives 0 for every image; "
+                "give at least 2, or another model.norm"
+            )
+    if model.residual == "last" and condition_channels < target_channels:
+        raise RecipeError(
+            f"model.residual is last, and the condition has {condition_channels} channels, fewer than the target's "
+            f"{target_channels}; set it to false"
+        )
+    if model.residual is True and condition_channels != target_channels:
+        raise RecipeError(
+            f"model.residual needs as many condition channels as target channels, got {condition_channels} and "
+            f"{target_channels}; set it to false or bring both to the same channels"
+        )
+    if model.residual and model.mean_network:
+        raise RecipeError("model.residual and model.mean_network are both true; the target has one centre: keep one")
+    if model.method == "regression" and model.mean_network:
+        raise RecipeError("model.mean_network is true, but a regression network is its own mean; set it to false")
+    if model.network == "dfcan" and model.ndim != 2:
+        raise RecipeError(f"model.network is dfcan and model.ndim {model.ndim}; it takes images only: use unet")
+
+
+def _has_rate_network(model: "ModelRecipe") -> bool:
+    return model.method == "cvdm" and model.schedule in ("learned", "paper")
+
+
+def _input_channels(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
+    """Condition, mean if there is one, gamma and noisy target; for a regression the condition alone."""
+    if model.method == "regression":
+        return condition_channels
+    return condition_channels + (3 if model.mean_network else 2) * target_channels
+
+
+def _network(model: "ModelRecipe", in_channels: int, out_channels: int) -> nn.Module:
+    if model.network == "unet":
+        return _unet(model, in_channels, out_channels, model.base)
+    if model.network == "dfcan":
+        return DFCAN(in_channels, out_channels, base=model.base)
+    multipliers = [min(2**scale, 8) for scale in range(model.num_scales)]
+    return SR3UNet(in_channels, out_channels, base=model.base, multipliers=multipliers, ndim=model.ndim)
+
+
+def _unet(model: "ModelRecipe", in_channels: int, out_channels: int, base: int) -> UNet:
+    return UNet(in_channels, out_channels, base=base, num_scales=model.num_scales, ndim=model.ndim, norm=model.norm)
+
+
+def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module:
+    if model.schedule == "paper":
+        return PaperSchedule(_unet(model, condition_channels, target_channels, model.rate_base))
+    low, high = model.rate_ends
+    if model.schedule == "learned":
+        rate_network = _unet(model, condition_channels, target_channels, model.rate_base)
+        return LearnedSchedule(rate_network, rate_min=low, rate_max=high)
+    if model.schedule == "global":
+        return GlobalSchedule(rate_min=low, rate_max=high)
+    if model.schedule == "cosine":
+        return CosineSchedule() if model.gamma_end is None else CosineSchedule(model.gamma_end)
+    beta_start, beta_end, num_steps = LinearSchedule.SETTINGS[model.schedule.removeprefix("linear_")]
+    return LinearSchedule(*(model.beta_ends or (beta_start, beta_end)), num_steps)
+
+
+@contextlib.contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw from a generator seeded here, on the CPU and in float32."""
+    dtype = torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        torch.default_generator.manual_seed(seed)
+        torch.set_default_dtype(torch.float32)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """Layers get weights on the meta device.
+
+    Only the functions by which layers make their weights are led there: the arithmetic by which a schedule makes its
+    few numbers would, on that device, first load torch's compiler, which takes two seconds.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return func(
+            *args, **(kwargs | {"device": "meta"} if func in (torch.empty, torch.ones, torch.zeros) else kwargs)
+        )

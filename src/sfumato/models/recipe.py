@@ -1,0 +1,291 @@
+"""The recipe of a run: one YAML file, validated as one frozen tree.
+
+Every field has a default that trains, so ``inputs`` and ``targets`` are all a newcomer gives. Unknown keys raise with
+the nearest name and the line; the resolved recipe is written to the run folder and into the model file.
+"""
+
+import difflib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+
+from sfumato.system import strict_yaml
+from sfumato.system.bounds import seed_of
+from sfumato.system.errors import RecipeError
+
+__all__ = ["DataRecipe", "ModelRecipe", "Recipe", "SampleRecipe", "TrainRecipe", "dump", "load", "parse", "schema"]
+
+Positive = Annotated[int, Field(gt=0)]
+_MOST_SHOWN = 200
+"""Characters of a wrong value that an error repeats."""
+_MOST_ERRORS = 20
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers_are_plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """Where numbers are expected, pydantic would take true for 1."""
+        takes_numbers = _takes_numbers(cls.model_fields[str(info.field_name)].annotation)
+        if takes_numbers and any(isinstance(number, bool) for number in _parts(value)):
+            raise ValueError("true and false are not numbers; give one")
+        return value
+
+
+def _takes_numbers(annotation: Any) -> bool:
+    return annotation in (int, float) or any(_takes_numbers(part) for part in get_args(annotation))
+
+
+def _parts(value: Any) -> list[Any]:
+    """The single values of a field."""
+    return list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, list) else [value]
+
+
+class DataRecipe(_Section):
+    """Where image pairs come from and how they become patches."""
+
+    inputs: str | None = None
+    """Folder or file of conditions, what was measured."""
+    targets: str | None = None
+    """Folder or file of targets, what is sought, with the same names as the inputs."""
+    manifest: str | None = None
+    """CSV with the columns `input`, `target` and, if wanted, `split` (`train`, `validation` or `test`)."""
+    store: str | None = None
+    """A store written by `sfumato pack`."""
+    folder: str | None = None
+    """Folder of the data set that a `problem` other than `pairs` reads."""
+    input_axes: str | None = None
+    """Axes of the inputs out of STCZYX, if the files do not say or say it wrong."""
+    target_axes: str | None = None
+    """Axes of the targets."""
+    validation_fraction: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the images, never of patches, kept for validation; at least one image if above 0."""
+    upsample: bool = False
+    """Bring smaller inputs to the targets' grid by interpolation."""
+    match_intensity: bool = False
+    """Bring each target to the intensities of its own input, for pairs whose scales differ from image to image."""
+    patch: Positive = 64
+    """Side of the square or cubic training patches, in target pixels."""
+    augment: bool = True
+    """Flip and rotate patches."""
+    normalize: Literal["quantile", "mean_std", "image"] = "quantile"
+    """Bring the training set's quantiles, or each image's own, to -1 and 1, or the set's mean and deviation to 0, 1."""
+    quantiles: tuple[float, float] = (0.001, 0.999)
+    """Quantiles for `normalize`, over the whole training set or of each image."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if bool(self.inputs) != bool(self.targets):
+            raise ValueError("inputs and targets belong together: give both folders")
+        if sum(map(bool, (self.inputs, self.manifest, self.store, self.folder))) > 1:
+            raise ValueError("images come from one place: keep one of inputs with targets, manifest, store and folder")
+        low, high = self.quantiles
+        if not 0 <= low < high <= 1:
+            raise ValueError(f"quantiles are {low} and {high}: give 0 <= low < high <= 1")
+        return self
+
+
+class ModelRecipe(_Section):
+    """The networks and what they predict."""
+
+    method: Literal["cvdm", "regression"] = "cvdm"
+    """Diffusion, or one network trained by mean square error, which gives one image and no uncertainty."""
+    ndim: Literal[2, 3] = 2
+    """2 for images, 3 for volumes."""
+    network: Literal["unet", "sr3", "dfcan"] = "unet"
+    """The paper's U-Net, the larger one for natural images, or DFCAN (images only), published as a regression."""
+    base: Positive = 32
+    """Filters of the noise network at full resolution; the reference code has 64, and so has DFCAN."""
+    rate_base: Positive = 16
+    """Filters of the rate network at full resolution; the reference code has 32."""
+    num_scales: Positive = 5
+    """Resolutions of the networks."""
+    norm: Literal["population", "channel", "instance"] = "population"
+    """Over what the U-Net normalises: the training set, the channels of each pixel or, the paper's, each image."""
+    schedule: Literal["learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine"] = "learned"
+    """How the variance schedule is made; the last three are fixed, as in CDDPM (diffusion with a fixed schedule)."""
+    beta_ends: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None
+    """Noise variance of the first and the last step of a linear schedule, in place of its paper's."""
+    rate_ends: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (8.0, 40.0)
+    """Least and largest rate of the schedules `learned` and `global`."""
+    gamma_end: float | None = Field(default=None, gt=0, lt=1)
+    """Signal variance that the cosine schedule leaves; 1e-4 if not given."""
+    predicts: Literal["velocity", "noise"] = "velocity"
+    """What the network outputs; `noise` is the paper's."""
+    objective: Literal["min_snr", "velocity", "noise", "elbo"] | None = None
+    """Whose error the network learns from; if not given `min_snr` (a velocity's, less if noise is faint) or `noise`."""
+    residual: bool | Literal["last"] = False
+    """Diffuse the difference between target and input; `last` for the input's last channels, if they are a guess."""
+    mean_network: bool = False
+    """Zero-mean diffusion: train a mean along and diffuse what it leaves."""
+    scale: float | None = Field(default=None, gt=0)
+    """Divides what is diffused; if not given twice its root mean square, which training measures and writes down."""
+    smoothness_weight: float = Field(default=3e-4, ge=0)
+    """The paper's alpha; without it the schedule collapses."""
+
+    @model_validator(mode="after")
+    def _ends_of_its_schedule(self) -> Self:
+        if self.beta_ends is not None and not self.schedule.startswith("linear"):
+            raise ValueError(f"beta_ends belongs to a linear schedule, and schedule is {self.schedule}: leave it out")
+        if self.rate_ends[0] >= self.rate_ends[1]:
+            raise ValueError(f"rate_ends are {self.rate_ends}; give the smaller rate first")
+        given = self.rate_ends != type(self).model_fields["rate_ends"].default  # a resolved recipe always has the key
+        if given and self.schedule not in ("learned", "global"):
+            raise ValueError(f"rate_ends belong to a learned rate, and schedule is {self.schedule}: leave it out")
+        if self.gamma_end is not None and self.schedule != "cosine":
+            raise ValueError(f"gamma_end belongs to the cosine schedule, and schedule is {self.schedule}: leave it out")
+        return self
+
+
+class TrainRecipe(_Section):
+    """The training loop."""
+
+    steps: Positive = 20_000
+    """Optimizer steps in all."""
+    batch_size: Positive = 8
+    """Patches per step, over all ranks and accumulation rounds."""
+    accumulate: Positive = 1
+    """Rounds into which each rank's part of a batch is cut to save memory; `population` learns from each by itself."""
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    """Kind of optimizer."""
+    learning_rate: float = Field(default=3e-4, gt=0)
+    """Highest learning rate."""
+    schedule_speed: float = Field(default=1.0, gt=0)
+    """Learning rate of the schedule's networks over that of the others."""
+    weight_decay: float = Field(default=1e-4, ge=0)
+    """Decay of the weights, for adamw."""
+    warmup: int = Field(default=200, ge=0)
+    """Steps until the highest learning rate; it then falls to 0 along a cosine."""
+    clip_norm: float = Field(default=1.0, gt=0)
+    """Largest norm of the gradient."""
+    ema: float = Field(default=0.999, ge=0, lt=1)
+    """Decay of the exponential moving average of the weights."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """`bfloat16` runs the networks in autocast: faster on GPUs and processors with matrix units, slower elsewhere."""
+    compile: bool = False
+    """Compile the loss with torch.compile."""
+    seed: int = 0
+    """Everything random is a function of it."""
+    validate_every: Positive = 500
+    """Steps between validations."""
+    save_every: Positive = 500
+    """Steps between checkpoints."""
+    log_every: Positive = 10
+    """Steps between lines of the metrics log."""
+
+
+class SampleRecipe(_Section):
+    """Sampling in validation panels. Restoration takes all but `samples` from here; it draws 16 unless told."""
+
+    steps: Positive = 32
+    """Network calls per draw."""
+    solver: Literal["2m", "first_order", "algorithm2"] = "2m"
+    """How a step is made."""
+    eta: float = Field(default=0.0, ge=0, le=1)
+    """Noise added on the way."""
+    grid: Literal["log_snr", "uniform"] = "log_snr"
+    """Where the network is called: at even steps of the log-SNR or, the paper's, of t."""
+    last_noise: float = Field(default=1e-6, gt=0, lt=1)
+    """Of the grid `log_snr`: variance of the noise at the last network call, in units of what is diffused."""
+    samples: Positive = 8
+    """Draws per image in validation panels."""
+
+
+class Recipe(_Section):
+    """All that a run depends on."""
+
+    name: str = "run"
+    """Free text, for people."""
+    problem: str = "pairs"
+    """What turns files into pairs: `pairs` takes them as they are, other words read or simulate a data set."""
+    forward: dict[str, float | tuple[float, ...]] = Field(default_factory=dict)
+    """Parameters of the problem's forward model, by name with units, such as `pixel_um`."""
+    data: DataRecipe = Field(default_factory=DataRecipe)
+    """Where pairs come from."""
+    model: ModelRecipe = Field(default_factory=ModelRecipe)
+    """The networks."""
+    train: TrainRecipe = Field(default_factory=TrainRecipe)
+    """The loop."""
+    sample: SampleRecipe = Field(default_factory=SampleRecipe)
+    """Sampling."""
+
+
+def load(path: str | Path) -> Recipe:
+    """Read and validate a recipe file."""
+    if Path(path).exists() and not Path(path).is_file():  # a pipe would wait for ever to be opened
+        raise RecipeError(f"the recipe {path} is no file; give the path of a YAML text file")
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(strict_yaml.MOST + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"cannot read the recipe {path}: {error}; give the path of a YAML text file") from error
+    return parse(text, source=str(path))
+
+
+def parse(text: str, *, source: str = "recipe") -> Recipe:
+    """Validate a recipe given as YAML text.
+
+    Example:
+        >>> parse("train: {steps: 10}").train.steps
+        10
+    """
+    document = strict_yaml.read(text, source=source)
+    values = document.values
+    if values is None:
+        return Recipe()
+    if not isinstance(values, dict):
+        raise RecipeError(f"{source} holds a {type(values).__name__}, expected keys such as `data:` and `train:`")
+    try:
+        recipe = Recipe.model_validate(values)
+        seed_of(recipe.train.seed)  # not of the field: models were trained with negative seeds, and open
+        return recipe
+    except RecipeError as error:
+        raise RecipeError(f"{source}, line {document.line(['train', 'seed'])}: train.{error}") from None
+    except ValidationError as error:
+        lines = [_explain(details, document, source) for details in error.errors()[:_MOST_ERRORS]]
+        raise RecipeError("\n".join(lines)) from None
+
+
+def dump(recipe: Recipe) -> str:
+    """The resolved recipe, every default written out, as YAML text that :func:`parse` reads back."""
+    return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
+
+
+def schema() -> str:
+    """The JSON schema of a recipe, for editors."""
+    return json.dumps(Recipe.model_json_schema(), indent=2)
+
+
+def _explain(details: Any, document: strict_yaml.Document, source: str) -> str:
+    """One validation error in words: where, what was got, what to do."""
+    place = [part for part in details["loc"] if not isinstance(part, int)]
+    name, line = ".".join(map(str, place)) or "the recipe", document.line(place)
+    where = f"{source}, line {line}" if line else source
+    if details["type"] == "extra_forbidden":
+        known = list(_section(place[:-1]).model_fields)
+        near = difflib.get_close_matches(str(place[-1]), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"known keys here: {', '.join(known)}"
+        return f"{where}: no such key as {_short(repr(name))}; {hint}"
+    message = details["msg"].removeprefix("Value error, ")
+    return f"{where}: {name} is {_short(repr(details['input']))}; {message[0].lower()}{message[1:]}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+
+
+def _section(place: list[Any]) -> type[BaseModel]:
+    """The part of the tree that a path of keys leads to."""
+    section: type[BaseModel] = Recipe
+    for key in place:
+        annotation = section.model_fields[key].annotation
+        assert isinstance(annotation, type)
+        section = annotation
+    return section

@@ -1,0 +1,289 @@
+"""Named tensors in one safetensors file: checked before anything is allocated, written whole or not at all.
+
+::
+
+    8 bytes     length of the header
+    header      JSON: name -> dtype, shape, place; `__metadata__`: `sfumato` (JSON text) and `checksum`
+    the rest    the tensors' bytes, without gaps
+
+The file is read in one pass through one handle, which gives tensors and hash of the same bytes even while a run
+replaces the file, and never through a memory map, where a file that is cut short would kill the process. The
+safetensors library reads and writes the same format; tests hold the two against each other.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import torch
+from torch import Tensor
+
+from sfumato.models.tensor_layout import Spec, checksum, layout
+from sfumato.system.durable import replacing
+from sfumato.system.errors import ModelFileError, RunError
+from sfumato.system.version import __version__
+
+__all__ = ["FORMAT", "Kind", "TensorFile", "open_tensors", "write_tensors"]
+
+Kind = Literal["model", "training state"]
+
+FORMAT = 1
+"""Number of the file format; one that is higher was written by a newer version."""
+
+_MOST_HEADER = 2**21
+_MOST_LISTS = 2**17
+"""Lists and dictionaries in a header, three per tensor: millions would take seconds to make."""
+_MOST_AXES = 8
+_BLOCK = 2**24
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+# A header of 640 bytes begins like a pickle too: these count only where the length makes no sense.
+_PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+class TensorFile:
+    """An open file whose header has been found valid.
+
+    Attributes:
+        path: Where it is.
+        metadata: What its writer said of the tensors.
+        specs: Shapes and dtypes by name, in the order of the file.
+        version: Of sfumato that wrote it.
+    """
+
+    def __init__(self, path: Path, file: BufferedReader, kind: Kind) -> None:
+        self.path, self._file, self._kind = path, file, kind
+        self._start, self._text, self._checksum, entries = self._read_header()
+        self.specs = self._check_entries(entries)
+        self.metadata = self._check_metadata()
+
+    def read(self) -> tuple[dict[str, Tensor], str]:
+        """All tensors and the SHA-256 of the file, in one pass."""
+        digest = hashlib.sha256(self._start)
+        tensors, parts = {}, {}
+        for name, spec in self.specs.items():
+            tensors[name] = torch.empty(spec.shape, dtype=spec.dtype, device="cpu")
+            data, crc = _bytes_of(tensors[name]), 0
+            for start in range(0, len(data), _BLOCK):
+                block = data[start : start + _BLOCK]
+                if self._file.readinto(block) != len(block):
+                    raise self.error("ends too early", "copy it again")
+                digest.update(block)
+                crc = zlib.crc32(block, crc)
+            parts[name] = (spec, crc)
+        if checksum(self._text, parts) != self._checksum:
+            raise self.error("is damaged: its checksum is not that of its contents", "copy it again from its source")
+        return tensors, digest.hexdigest()
+
+    def error(self, fault: str, advice: str) -> ModelFileError:
+        """What is wrong with this file and what to do."""
+        return ModelFileError(f"{self.path} {fault}; {advice}")
+
+    def _not_one(self, reason: str) -> ModelFileError:
+        return self.error(f"is not a safetensors file: {reason}", "give a model.safetensors written by sfumato")
+
+    def _read_header(self) -> tuple[bytes, str, str, dict[str, Any]]:
+        size = os.fstat(self._file.fileno()).st_size
+        prefix = self._file.read(8)
+        length = int.from_bytes(prefix, "little")
+        if length > min(size - 8, _MOST_HEADER):
+            if prefix.startswith(_PICKLES):
+                raise self.error(
+                    "is a pickle, as torch.save writes it, which can run any code when read and is never opened here",
+                    "ask for the model as a safetensors file",
+                )
+            raise self._not_one(
+                f"it has {size} bytes, and its header alone would take {length}, with at most {_MOST_HEADER} allowed"
+            )
+        header = self._file.read(length)
+        self._data_bytes = size - 8 - length
+        entries = self._json(header, "its header")
+        held = entries.pop("__metadata__", {})
+        if not isinstance(held, dict) or not all(isinstance(value, str) for value in held.values()):
+            raise self._not_one("its metadata are not texts")
+        if not {"sfumato", "checksum"} <= held.keys():
+            raise self.error(
+                f"is a safetensors file, but not one of sfumato: its metadata are {sorted(held)!r:.100}",
+                "give a model.safetensors written by sfumato",
+            )
+        return prefix + header, held["sfumato"], held["checksum"], entries
+
+    def _json(self, text: str | bytes, what: str) -> dict[str, Any]:
+        try:
+            text = text.decode() if isinstance(text, bytes) else text
+            if text.count("[") + text.count("{") > _MOST_LISTS:
+                raise ValueError(f"it has more than {_MOST_LISTS} lists")
+            values = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
+        except ValueError as error:
+            raise self._not_one(f"{what} cannot be used, {str(error)[:100]!r}") from error
+        if not isinstance(values, dict):
+            raise self._not_one(f"{what} holds no named values")
+        return values
+
+    def _check_entries(self, entries: dict[str, Any]) -> dict[str, Spec]:
+        """Every tensor has a known dtype and a sane shape, and together they fill the file without gap or overlap."""
+        places = {}
+        for name, entry in entries.items():
+            if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
+                raise self._not_one(f"the entry of {name!r:.100} has not just dtype, shape and data_offsets")
+            dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+            if not isinstance(dtype, str) or dtype not in _DTYPES:
+                raise self.error(
+                    f"has the tensor {name!r:.100} of dtype {dtype!r:.100}, expected one of {', '.join(_DTYPES)}",
+                    "save it again with one of these",
+                )
+            if not (_are_sizes(shape) and len(shape) <= _MOST_AXES and _are_sizes(offsets) and len(offsets) == 2):
+                raise self._not_one(f"{name!r:.100} has the shape {shape!r:.100} and the place {offsets!r:.100}")
+            spec = Spec(tuple(shape), _DTYPES[dtype])
+            if offsets[1] - offsets[0] != spec.num_bytes:
+                raise self._not_one(f"{name!r:.100} is {spec}, but has the place {offsets} of {spec.num_bytes} bytes")
+            places[name] = (offsets, spec)
+        end, ordered = 0, dict(sorted(places.items(), key=lambda item: item[1][0]))
+        for name, (offsets, _) in ordered.items():
+            if offsets[0] != end:
+                raise self._not_one(f"{name!r:.100} begins at {offsets[0]}, where {end} was expected")
+            end = offsets[1]
+        if end != self._data_bytes:
+            raise self.error(
+                f"is cut short or has grown: its tensors take {end} bytes and it has {self._data_bytes} for them",
+                "copy it again",
+            )
+        return {name: spec for name, (_, spec) in ordered.items()}
+
+    def _check_metadata(self) -> dict[str, Any]:
+        metadata = self._json(self._text, "its metadata")
+        number, version = metadata.get("format"), metadata.get("version")
+        known = isinstance(version, str) and re.fullmatch(r"[\w.+-]{1,40}", version)
+        self.version = str(version) if known else "of an unknown version"
+        if type(number) is not int or number < 1:
+            raise self.error(f"has the file format {number!r:.100}, expected a number from 1", "copy it again")
+        if number > FORMAT:
+            raise self.error(
+                f"was written by a newer sfumato ({self.version}, file format {number}); this is {__version__}, which "
+                f"reads formats up to {FORMAT}",
+                "upgrade: pip install --upgrade sfumato",
+            )
+        if metadata.get("kind") != self._kind:
+            wanted = "model.safetensors" if self._kind == "model" else "checkpoint"
+            fault = f"holds a {metadata.get('kind')!s:.40}, expected a {self._kind}"
+            raise self.error(fault, f"give the {wanted} of the run")
+        return metadata
+
+
+@contextlib.contextmanager
+def open_tensors(path: str | Path, kind: Kind) -> Iterator[TensorFile]:
+    """Open a file and check all of its header.
+
+    Raises:
+        ModelFileError: If it is no such file, is damaged, or was written by a newer version.
+    """
+    path = Path(path)
+    try:
+        if not path.is_file():  # a pipe would wait for ever to be opened
+            found = "is not a file" if path.exists() else "does not exist"
+            raise ModelFileError(f"{path} {found}; give the path of a model.safetensors")
+        with path.open("rb") as file:
+            yield TensorFile(path, file, kind)
+    except RecursionError as error:
+        raise ModelFileError(f"{path} has a header that is nested too deeply; copy it again") from error
+    except OSError as error:
+        raise ModelFileError(
+            f"cannot read {path}: {error.strerror or error}; check that you may read it, or copy it again"
+        ) from error
+
+
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: Kind, untouched: str
+) -> None:
+    """Write a file whole or not at all; the same contents always give the same bytes.
+
+    Args:
+        path: Where it will be.
+        tensors: By name.
+        metadata: What JSON can hold.
+        kind: What the file is.
+        untouched: What a failure leaves as it was, for its message.
+
+    Raises:
+        RunError: If it cannot be written; there is then no part of it, and what was at ``path`` is as before.
+    """
+    values = {**metadata, "format": FORMAT, "kind": kind, "version": __version__}
+    try:
+        text = json.dumps(values, allow_nan=False, sort_keys=True)
+    except (ValueError, TypeError) as error:
+        raise RunError(f"cannot write {path}: {error}; its metadata may have texts and finite numbers only") from error
+    specs = dict(sorted(layout(tensors).items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
+    header = _header(specs, text, "00000000")
+    if len(header) - 8 > _MOST_HEADER:
+        raise RunError(
+            f"cannot write {path}: its header would take {len(header)} bytes, of which {len(text)} are metadata, and "
+            f"{_MOST_HEADER} is the most; shorten what is kept for the audit"
+        )
+    num_bytes = len(header) + sum(spec.num_bytes for spec in specs.values())
+    with replacing(path, num_bytes=num_bytes, untouched=untouched) as file:
+        file.write(header)
+        parts = {name: (spec, _write(file, tensors[name])) for name, spec in specs.items()}
+        file.seek(0)
+        file.write(_header(specs, text, checksum(text, parts)))
+
+
+def _header(specs: Mapping[str, Spec], text: str, check: str) -> bytes:
+    """Length and JSON, padded so that tensors stand at multiples of 8 bytes."""
+    entries: dict[str, Any] = {"__metadata__": {"checksum": check, "sfumato": text}}
+    end = 0
+    for name, spec in specs.items():
+        start, end = end, end + spec.num_bytes
+        entries[name] = {"dtype": _NAMES[spec.dtype], "shape": spec.shape, "data_offsets": [start, end]}
+    encoded = json.dumps(entries, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    return len(encoded).to_bytes(8, "little") + encoded
+
+
+def _write(file: BinaryIO, tensor: Tensor) -> int:
+    """Write a tensor's bytes in blocks, so that Ctrl-C is heard, and return their CRC-32."""
+    data, crc = _bytes_of(tensor.detach().cpu()), 0
+    for start in range(0, len(data), _BLOCK):
+        block = data[start : start + _BLOCK]
+        file.write(block)
+        crc = zlib.crc32(block, crc)
+    return crc
+
+
+def _bytes_of(tensor: Tensor) -> memoryview:
+    """The memory of a tensor on the CPU, or of a copy if it is not contiguous."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        raise ValueError("a name is given twice")
+    return values
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return value
+
+
+def _are_sizes(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**48 for value in values)

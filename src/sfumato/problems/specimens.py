@@ -1,0 +1,75 @@
+"""The specimens of the demo: one field of each structure, simulated on the spot, none of which training saw."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.images.image import PixelSize
+from sfumato.data.images.io import write_image
+from sfumato.problems.microscopy_simulation import Microscope, image_field
+
+__all__ = ["FIELDS", "SEED", "Field", "Specimen", "simulate_specimens", "write_specimens"]
+
+SEED = 8
+"""Of the demo alone; those of the bundled model's data are others (benchmarks/zoo_data.py)."""
+_SIDE = 64
+
+
+class Field(NamedTuple):
+    """Which field of a structure, and its light."""
+
+    cell: int
+    photons: int
+    """Mean number per pixel of the structure in a raw frame."""
+
+
+FIELDS = {
+    "microtubules": Field(0, 15),
+    "f_actin": Field(0, 160),
+    "endoplasmic_reticulum": Field(0, 65),
+    "coated_pits": Field(5, 40),  # earlier ones are nearly empty
+}
+"""One of each structure, in the order of the demo."""
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A simulated field of view.
+
+    Attributes:
+        name: Of its structure.
+        measured: The widefield image in camera grey levels, shape (H, W).
+        truth: The same field at the resolution of structured illumination, shape (2H, 2W).
+        pixel_um: Side of a pixel of the truth.
+    """
+
+    name: str
+    measured: NDArray[np.float32]
+    truth: NDArray[np.uint16]
+    pixel_um: float
+
+
+def simulate_specimens(progress: Callable[[str], None] | None = None) -> list[Specimen]:
+    """Draw all of them; the same at every call."""
+    found = []
+    for name, (cell, photons) in FIELDS.items():
+        if progress is not None:
+            progress(name)
+        imaged = image_field(name, side=_SIDE, seed=SEED, cell=cell, levels=[photons])
+        measured = imaged.raw[0].mean(0, dtype=np.float64).astype(np.float32)
+        found.append(Specimen(name, measured, imaged.target, Microscope().pixel_um / 2))
+    return found
+
+
+def write_specimens(specimens: list[Specimen], measured: Path, truth: Path) -> None:
+    """Write OME-TIFF files with pixel sizes, under the same names in two new folders."""
+    for folder, part, pixels in ((measured, "measured", 2), (truth, "truth", 1)):
+        folder.mkdir()
+        for specimen in specimens:
+            size = PixelSize(pixels * specimen.pixel_um, "micrometer")
+            image = getattr(specimen, part)
+            write_image(folder / f"{specimen.name}.tif", image, axes="YX", pixel_size={"Y": size, "X": size})

@@ -1,0 +1,77 @@
+r"""Proper scores of posterior samples, and their spread against their error; one number per image.
+
+.. math:: CRPS = \frac1N\sum_k |x_k - y| - \frac{1}{2N(N-1)}\sum_{k,l} |x_k - x_l|
+
+The factor N - 1 makes it fair: its expectation does not depend on the number of draws, so that methods with different
+numbers can be compared. The energy score is the same with the norm of whole images in place of the absolute value.
+[Gneiting & Raftery, J. Am. Stat. Assoc. 102, 359 (2007); Ferro, Q. J. R. Meteorol. Soc. 140, 1917 (2014)]
+"""
+
+import torch
+from torch import Tensor
+
+from sfumato.statistics.exchange import check
+
+__all__ = ["crps", "energy_score", "spread_and_error"]
+
+
+def crps(samples: Tensor, truths: Tensor) -> Tensor:
+    r"""Fair continuous ranked probability score, the mean over the pixels of each image, in its units.
+
+    The double sum is taken by sorting: :math:`\sum_{k,l} |x_k - x_l| = 2 \sum_i (2i - N - 1)\, x_{(i)}`.
+
+    Args:
+        samples: Shape (N, M, C, \*spatial), N at least 2.
+        truths: Shape (M, C, \*spatial).
+
+    Returns:
+        Shape (M); lower is better.
+
+    Example:
+        >>> crps(torch.tensor([[[[0.0]]], [[[2.0]]]]), torch.tensor([[[1.0]]])).item()
+        0.0
+    """
+    check(samples, truths)
+    n = len(samples)
+    error = samples - truths
+    weights = (2 * torch.arange(1, n + 1, device=error.device) - n - 1).to(error) / (n * (n - 1))
+    spread = torch.tensordot(weights, error.sort(0).values, dims=1)
+    score: Tensor = error.abs().mean(0) - spread
+    return score.flatten(1).mean(1)
+
+
+def energy_score(samples: Tensor, truths: Tensor) -> Tensor:
+    r"""Fair energy score of whole images, with the norm :math:`|v| = (\sum_i v_i^2 / D)^{1/2}` over their D values.
+
+    Args:
+        samples: Shape (N, M, C, \*spatial), N at least 2.
+        truths: Shape (M, C, \*spatial).
+
+    Returns:
+        Shape (M), in the units of the images; lower is better.
+    """
+    check(samples, truths)
+    n = len(samples)
+    draws = samples.flatten(2).transpose(0, 1)
+    to_truth = torch.linalg.vector_norm(draws - truths.flatten(1)[:, None], dim=-1).mean(1)
+    between = torch.cdist(draws, draws, compute_mode="donot_use_mm_for_euclid_dist").sum((1, 2)) / (2 * n * (n - 1))
+    score: Tensor = (to_truth - between) / draws.shape[-1] ** 0.5
+    return score
+
+
+def spread_and_error(samples: Tensor, truths: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Predicted and actual mean square error of the mean of the draws, each (M).
+
+    .. math:: \frac{N+1}{N} \langle \mathrm{var}_k\, x_k \rangle, \qquad \langle (\bar x - y)^2 \rangle
+
+    with the unbiased variance. Their expectations are equal if the draws are right, for any N: the truth is one more
+    draw, and the mean of N draws has an error of its own.
+
+    Args:
+        samples: Shape (N, M, C, \*spatial), N at least 2.
+        truths: Shape (M, C, \*spatial).
+    """
+    check(samples, truths)
+    n = len(samples)
+    predicted = samples.var(0) * ((n + 1) / n)
+    return predicted.flatten(1).mean(1), (samples.mean(0) - truths).square().flatten(1).mean(1)

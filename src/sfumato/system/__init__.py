@@ -1,0 +1,1 @@
+"""What every part may use: errors, files that survive a crash, the device, progress, the version."""

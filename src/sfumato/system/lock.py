@@ -1,0 +1,97 @@
+"""A folder for one process at a time: a lock that the system takes back when its process ends, however it ends."""
+
+import contextlib
+import errno
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from sfumato.system.durable import advice_on
+from sfumato.system.errors import RunError
+
+__all__ = ["held_alone"]
+
+_NAME = ".lock"
+_FAR_BYTE = 2**30
+"""Windows locks bytes, and nobody may read them: one that the file does not have leaves its text readable."""
+_BUSY = (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)
+_UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+@contextlib.contextmanager
+def held_alone(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder, which is there, until the block ends or this process is killed.
+
+    The lock is on a file in the folder, which is removed at the end. On a file system without locks a line says so.
+
+    Raises:
+        RunError: If another process holds it, or the folder cannot be written to.
+    """
+    try:
+        file = _locked(folder / _NAME)
+    except OSError as error:
+        raise RunError(f"cannot write to {folder}: {error.strerror or error}; {advice_on(error)}") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # Windows removes no open file: the next holder does
+            (folder / _NAME).unlink()
+        file.close()
+
+
+def _locked(path: Path) -> BinaryIO:
+    while True:
+        file = path.open("a+b")
+        try:
+            _lock(file)
+        except OSError as error:
+            if error.errno in _BUSY:
+                raise _busy(path, file) from error
+            if error.errno not in _UNKNOWN:
+                file.close()
+                raise
+            print(
+                f"note: the file system of {path.parent} has no locks; do not start a second training there meanwhile",
+                file=sys.stderr,
+                flush=True,
+            )
+        if _is_still(path, file):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+            file.flush()
+            return file
+        file.close()  # its last holder has removed it meanwhile, so that the lock is on nothing
+
+
+def _is_still(path: Path, file: BinaryIO) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _busy(path: Path, file: BinaryIO) -> RunError:
+    with file:
+        file.seek(0)
+        holder = file.read(200).decode(errors="replace")
+    return RunError(
+        f"{path.parent} is in use by another training ({holder or 'which has just started'}); expected one at a time; "
+        "wait for it or stop it, or choose another --out"
+    )
+
+
+if os.name == "nt":
+    import msvcrt
+
+    def _lock(file: BinaryIO) -> None:
+        file.seek(_FAR_BYTE)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
+
+else:
+    import fcntl
+
+    def _lock(file: BinaryIO) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

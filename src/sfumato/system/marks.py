@@ -1,0 +1,153 @@
+"""How a file shows that sfumato wrote it: a mark that each kind carries, by which a later command knows its own.
+
+A picture carries a text chunk, a page a tag in its head, an ONNX file its producer; tables and JSON files are known by
+their columns and keys, model files and images by the metadata that they hold.
+"""
+
+import json
+import struct
+import zipfile
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from sfumato.system.version import __version__
+
+__all__ = [
+    "ANYTHING",
+    "GENERATOR",
+    "JOURNAL",
+    "NETWORK",
+    "PACKAGE",
+    "PAGE",
+    "PICTURE",
+    "PRODUCER",
+    "SOFTWARE",
+    "Kind",
+    "json_with",
+    "text_like",
+]
+
+PRODUCER = "sfumato"
+SOFTWARE = f"{PRODUCER} {__version__}"
+"""What pictures say of who wrote them, in the text chunk `Software`."""
+GENERATOR = f"<meta name=generator content='{SOFTWARE}'>"
+"""The same in the head of a page."""
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_MOST_CHUNKS = 64
+_MOST_TEXT = 2**26
+_DESCRIPTIONS = ("rdf.yaml", "bioimageio.yaml")
+_JOB = ("model_sha256", "source", "outputs", "plan")
+_JOURNAL_FILES = ("parts", "notes.txt")
+_JOURNAL_SUFFIXES = (".records", ".unfinished")
+
+
+class Kind(NamedTuple):
+    """A kind of output."""
+
+    name: str
+    """Such as ``picture``, for messages."""
+    is_ours: Callable[[Path], bool]
+    """Whether what is at a path was written by sfumato as an output of this kind."""
+    suffix: str = ""
+    """That its names must have, if any."""
+
+
+def text_like(name: str, is_ours: Callable[[str], bool]) -> Kind:
+    """A text file that is known by what it says."""
+    return Kind(name, lambda path: is_ours(_text(path)))
+
+
+def json_with(name: str, keys: Collection[str]) -> Kind:
+    """A JSON file that is known by its keys."""
+    return Kind(name, lambda path: _values(_text(path)).keys() >= set(keys))
+
+
+def _is_picture(path: Path) -> bool:
+    """Whether it is a PNG with our name in a text chunk before its pixels."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_PNG)) == _PNG and _has_software(file)
+
+
+def _has_software(file: BinaryIO) -> bool:
+    for _ in range(_MOST_CHUNKS):
+        head = file.read(8)
+        if len(head) < 8:
+            return False
+        length, name = struct.unpack(">I4s", head)
+        if name == b"IDAT":
+            return False
+        if name == b"tEXt":
+            mark = f"Software\0{PRODUCER} ".encode()
+            start = file.read(min(length, len(mark)))
+            if start == mark:
+                return True
+            length -= len(start)
+        file.seek(length + 4, 1)
+    return False
+
+
+def _is_page(text: str) -> bool:
+    return GENERATOR.partition(__version__)[0] in text.partition("</head>")[0]
+
+
+def _is_network(path: Path) -> bool:
+    """Whether it is an ONNX file with our name as its producer, the second field of the format."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        name = PRODUCER.encode()
+        return b"\x12" + bytes([len(name)]) + name in file.read(32)
+
+
+def _is_package(path: Path) -> bool:
+    """Whether it is a BioImage.IO package whose description has our section."""
+    if not path.is_file():
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in _DESCRIPTIONS if name in archive.namelist()]
+            if not names:
+                return False
+            with archive.open(names[0]) as file:
+                lines = file.read(_MOST_TEXT).decode(errors="replace").splitlines()
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        return False
+    return any(line.strip() == f"{PRODUCER}:" for line in lines)
+
+
+def _is_journal(folder: Path) -> bool:
+    """Whether it holds the job of a restoration, or nothing but what a kill can leave of one."""
+    if not folder.is_dir():
+        return False
+    if (folder / "job.json").exists():
+        return _values(_text(folder / "job.json")).keys() >= set(_JOB)
+    return all(path.name in _JOURNAL_FILES or path.name.endswith(_JOURNAL_SUFFIXES) for path in folder.iterdir())
+
+
+def _text(path: Path) -> str:
+    """The beginning of a text file; nothing of what is no text."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        return file.read(_MOST_TEXT).decode(errors="replace")
+
+
+def _values(text: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+PICTURE = Kind("picture", _is_picture, ".png")
+PAGE = text_like("page", _is_page)
+NETWORK = Kind("network", _is_network)
+PACKAGE = Kind("BioImage.IO package", _is_package)
+JOURNAL = Kind("journal of a restoration", _is_journal)
+ANYTHING = Kind("output", lambda _: True)
+"""Whose writer looks itself at what is there."""

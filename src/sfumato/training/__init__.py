@@ -1,0 +1,1 @@
+"""The training loop, its data, its checkpoints and its ranks."""

@@ -1,0 +1,226 @@
+"""Training states: all that a run needs to go on to the bit.
+
+Every draw is a function of seed and step, so a state is the step, the weights, their moving average and the moments of
+the optimizer. Each is a file `step-00001234.safetensors`, written whole or not at all; the last two are kept.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, AdamW, Optimizer
+
+from sfumato.models.tensor_file import TensorFile, open_tensors, write_tensors
+from sfumato.models.tensor_layout import Spec, differences, layout
+from sfumato.system.errors import ModelFileError
+
+__all__ = [
+    "StateInfo",
+    "TrainingState",
+    "inspect_state",
+    "load_state",
+    "optimizer_tensors",
+    "restore_optimizer",
+    "save_state",
+]
+
+_PARTS = ("model", "ema", "optimizer")
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainingState:
+    """A run between two steps.
+
+    Attributes:
+        step: Number of optimizer steps done.
+        best: Lowest validation value so far.
+        model: Weights by name.
+        ema: Moving average of the weights by name.
+        optimizer: What :func:`optimizer_tensors` gave.
+    """
+
+    step: int
+    best: float | None
+    model: dict[str, Tensor]
+    ema: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+
+
+class StateInfo(NamedTuple):
+    """What a training state says of itself."""
+
+    step: int
+    best: float | None
+    recipe_text: str
+
+
+def save_state(folder: str | Path, state: TrainingState, *, recipe_text: str, keep: int = 2) -> Path:
+    """Write a training state to its folder, and when it is safely there remove those before the last ``keep``.
+
+    States of later steps, which another run may have left, are not touched.
+
+    Returns:
+        The path of the new state.
+
+    Raises:
+        RunError: If it cannot be written, for example because the disk is full; states of before are then all there.
+    """
+    if state.step < 0 or keep < 1 or not math.isfinite(state.best or 0.0):
+        raise ValueError(
+            f"step is {state.step}, best {state.best} and keep {keep}; give a step of at least 0, "
+            "a finite best or None, and keep at least 1"
+        )
+    folder = Path(folder)
+    path = folder / f"step-{state.step:08d}.safetensors"
+    previous = _states(folder)
+    untouched = f"The previous checkpoint, {previous[-1].name}, is intact" if previous else "Nothing was saved before"
+    tensors = {f"{part}/{name}": tensor for part in _PARTS for name, tensor in getattr(state, part).items()}
+    metadata = {"step": state.step, "best": state.best, "recipe": recipe_text}
+    write_tensors(path, tensors, metadata, kind="training state", untouched=untouched)
+    states = _states(folder)
+    for old in states[: max(states.index(path) + 1 - keep, 0)]:
+        try:
+            old.unlink(missing_ok=True)
+        except OSError as error:
+            _LOG.warning("cannot remove the old checkpoint %s: %s; remove it by hand", old, error.strerror or error)
+    return path
+
+
+def load_state(folder: str | Path, model: nn.Module, optimizer: Optimizer) -> TrainingState | None:
+    """The newest training state of a folder that is sound, or None if the folder has none at all.
+
+    A state that is cut short or damaged is passed over for the one before it, and a warning logged.
+
+    Args:
+        folder: Of the states.
+        model: Says which weights there should be; it is not changed.
+        optimizer: Of the model; says which moments there should be.
+
+    Raises:
+        ModelFileError: If there are states but none is sound and fits the model; says what is wrong with the newest.
+    """
+    weights = layout(model.state_dict())
+    expected = {f"{part}/{name}": spec for part in ("model", "ema") for name, spec in weights.items()}
+    expected |= {f"optimizer/{name}": spec for name, spec in _optimizer_layout(optimizer, model).items()}
+    faults: list[ModelFileError] = []
+    for path in reversed(_states(Path(folder))):
+        try:
+            state = _read(path, expected)
+        except ModelFileError as error:
+            faults.append(error)
+            continue
+        for fault in faults:
+            _LOG.warning("%s. Going on from %s instead, step %d", fault, path.name, state.step)
+        return state
+    if faults:
+        raise ModelFileError(f"{faults[0]} (and no other checkpoint in {folder} can be used)") from faults[0]
+    return None
+
+
+def inspect_state(path: str | Path) -> StateInfo:
+    """What a training state says of itself; its tensors are not read.
+
+    Raises:
+        ModelFileError: If it is no such file, is cut short, or was written by a newer version.
+    """
+    with open_tensors(path, "training state") as file:
+        return _info(file)
+
+
+def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
+    """The state of Adam or AdamW as tensors by name.
+
+    The names are `exp_avg/<parameter>`, `exp_avg_sq/<parameter>` and `step/<parameter>`. The tensors are those of the
+    optimizer, not copies; a parameter that has had no step yet gets zeros, which is how it starts. Learning rate and
+    decay are not among them: they are functions of recipe and step.
+    """
+    tensors = {}
+    for name, parameter in _named(optimizer, model):
+        held = optimizer.state.get(parameter, {})
+        for moment in _MOMENTS:
+            tensors[f"{moment}/{name}"] = held[moment] if held else torch.zeros_like(parameter)
+        tensors[f"step/{name}"] = held["step"] if held else torch.zeros((), dtype=torch.float32, device="cpu")
+    return tensors
+
+
+def restore_optimizer(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put an optimizer into the state that :func:`optimizer_tensors` gave; the tensors are copied.
+
+    Raises:
+        ModelFileError: If they are not those of this optimizer and model.
+    """
+    faults = differences(layout(tensors), _optimizer_layout(optimizer, model))
+    if faults:
+        raise ModelFileError(f"the optimizer's state is not that of this model: {faults}; use the run's own recipe")
+    state = {
+        number: {key: tensors[f"{key}/{name}"].clone() for key in (*_MOMENTS, "step")}
+        for number, (name, _) in enumerate(_named(optimizer, model))
+    }
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _states(folder: Path) -> list[Path]:
+    """Training states of a folder, from the oldest to the newest."""
+    steps = {
+        path: re.fullmatch(r"step-(\d{8,18})\.safetensors", path.name) for path in folder.glob("step-*.safetensors")
+    }
+    return sorted(
+        (path for path, match in steps.items() if match), key=lambda path: int(path.stem.removeprefix("step-"))
+    )
+
+
+def _read(path: Path, expected: Mapping[str, Spec]) -> TrainingState:
+    with open_tensors(path, "training state") as file:
+        info = _info(file)
+        faults = differences(file.specs, expected)
+        if faults:
+            raise file.error(
+                f"is not of this recipe's networks: {faults}", "use the recipe that the run began with, or a new folder"
+            )
+        tensors, _ = file.read()
+    parts: dict[str, dict[str, Tensor]] = {part: {} for part in _PARTS}
+    for full_name, tensor in tensors.items():
+        part, _, name = full_name.partition("/")
+        parts[part][name] = tensor
+    return TrainingState(info.step, info.best, **parts)
+
+
+def _info(file: TensorFile) -> StateInfo:
+    step, best, text = (file.metadata.get(key) for key in ("step", "best", "recipe"))
+    if type(step) is not int or step < 0 or type(best) not in (int, float, type(None)) or not isinstance(text, str):
+        raise file.error(
+            f"says step {step!r:.40} and best {best!r:.40}; expected a step of at least 0, a number or nothing, "
+            "and the text of a recipe",
+            "use an earlier checkpoint",
+        )
+    return StateInfo(step, None if best is None else float(best), text)
+
+
+def _named(optimizer: Optimizer, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The optimizer's parameters in its own order, with their names in the model."""
+    if not isinstance(optimizer, Adam | AdamW) or any(group["amsgrad"] for group in optimizer.param_groups):
+        raise ValueError(f"the optimizer is {type(optimizer).__name__}; states are kept for Adam and AdamW, no amsgrad")
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter not in names:
+                raise ValueError("the optimizer has a parameter that the model has not; make it for this model")
+            yield names[parameter], parameter
+
+
+def _optimizer_layout(optimizer: Optimizer, model: nn.Module) -> dict[str, Spec]:
+    """Shapes and dtypes of what :func:`optimizer_tensors` gives."""
+    specs = {}
+    for name, parameter in _named(optimizer, model):
+        for moment in _MOMENTS:
+            specs[f"{moment}/{name}"] = Spec(tuple(parameter.shape), parameter.dtype)
+        specs[f"step/{name}"] = Spec((), torch.float32)
+    return specs

@@ -1,0 +1,339 @@
+"""From a recipe to samples: pairs found and split, statistics of the training set taken once and kept with the run."""
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sfumato.data.batches import check_patch_fits
+from sfumato.data.domain import corners, fit_domain
+from sfumato.data.fingerprint import fingerprint
+from sfumato.data.frames import FilePairs, PairSource
+from sfumato.data.matching import MatchedPairs
+from sfumato.data.normalize import Normalization, fit_together
+from sfumato.data.order import permute
+from sfumato.data.packed import PackedPairs, packed_splits
+from sfumato.data.pair_checks import check_pairs
+from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pairs
+from sfumato.data.scaling import ScaledPairs
+from sfumato.data.seen import SeenImages, look_at
+from sfumato.models.recipe import DataRecipe, Recipe
+from sfumato.problems.registry import completion, open_problem
+from sfumato.problems.request import Request
+from sfumato.system.durable import replace_text
+from sfumato.system.errors import PairingError, RecipeError
+from sfumato.training.runfolder import RunFolder
+
+__all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "prepare"]
+
+_MOST_FRAMES = 1000
+"""Statistics are taken over at most so many training frames, drawn by the run's seed."""
+_MOST_PATCHES = 64
+_MOST_IMAGES, _PATCHES_PER_IMAGE = 200, 16
+"""Of which the description of the training images is made."""
+_MOST_SATURATED = 0.5
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Samples and their statistics.
+
+    Attributes:
+        train: What is learned from.
+        validation: What chooses the weights.
+        condition: Normalisation of conditions.
+        target: Normalisation of targets.
+        audit: What a later audit needs.
+        seen: By what the images are known again; None in a run of an earlier version.
+        notes: What the user should know.
+    """
+
+    train: PairSource
+    validation: PairSource | None
+    condition: Normalization
+    target: Normalization
+    audit: dict[str, Any]
+    seen: SeenImages | None = None
+    notes: tuple[str, ...] = ()
+    doubts: list[str] = field(default_factory=list)
+    """Sentences for whoever is about to train."""
+
+    @property
+    def sources(self) -> dict[str, PairSource]:
+        """Samples by split."""
+        return {"train": self.train} | ({} if self.validation is None else {"validation": self.validation})
+
+    def write(self, folder: RunFolder) -> None:
+        """Keep the statistics with the run, so that a resumed run has the same to the bit."""
+        values = {"condition": self.condition.to_json(), "target": self.target.to_json(), "audit": self.audit}
+        if self.seen is not None:
+            values["seen"] = self.seen.to_json()
+        replace_text(folder.statistics_file, json.dumps(values), untouched="No statistics were written")
+
+
+def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
+    """Open the recipe's pairs; take statistics of the training set, or those of the run that goes on."""
+    sources = open_sources(recipe, splits=("train", "validation"))
+    if "train" not in sources:
+        raise RecipeError(
+            f"the data has samples for {', '.join(sources) or 'no split'} and none for training; mark some as `train`, "
+            "or give a data set that has some"
+        )
+    if recipe.data.normalize == "image":
+        sources = {split: ScaledPairs(source, recipe.data.quantiles) for split, source in sources.items()}
+    train, validation = sources["train"], sources.get("validation")
+    if validation is not None and validation.factor != train.factor:
+        raise PairingError(
+            f"targets have {train.factor} times as many pixels as inputs for training and {validation.factor} times "
+            "for validation; expected the same in both: leave some pairs out, or resample them"
+        )
+    check_patch_fits(train, recipe.data.patch)
+    if run is not None and run.statistics_file.exists():
+        return _resumed(run, train, validation)
+    doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
+    condition, target = _statistics(recipe, train)
+    condition = _with_guesses(recipe, condition, target)
+    seen, notes = look_at(train, validation, seed=recipe.train.seed)  # of frames that are in memory by now, some
+    audit = {
+        **fingerprint(list(_patches(train, recipe))),
+        "domain": _domain(train, recipe),
+        "problem": recipe.problem,
+        "forward": dict(recipe.forward),
+    }
+    return Prepared(train, validation, condition, target, audit, seen, tuple(notes), doubts)
+
+
+def _resumed(run: RunFolder, train: PairSource, validation: PairSource | None) -> Prepared:
+    """Samples with the statistics that the run has kept."""
+    held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
+    condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
+    seen = SeenImages.from_json(held["seen"]) if "seen" in held else None
+    missing = (
+        "this run was started by an earlier version, which did not note its images: its model cannot tell later "
+        "whether it is calibrated on images that it was trained on",
+    )
+    return Prepared(train, validation, condition, target, held["audit"], seen, () if seen is not None else missing)
+
+
+def open_sources(
+    recipe: Recipe, *, splits: Collection[str] = SPLITS, cache_bytes: int = 2**31
+) -> dict[str, PairSource]:
+    """The recipe's samples by split: `train`, `validation` and `test`, of which some may be missing.
+
+    Pairs that nobody marked are divided between training and validation.
+
+    Args:
+        recipe: Its `data` section says where images are, and its `problem` how they are read.
+        splits: Which are asked for; files of others are not opened.
+        cache_bytes: How much decoded data of image files may stay in memory, per split.
+    """
+    return _open(recipe, splits, cache_bytes, _divided)
+
+
+def open_test_set(recipe: Recipe, *, shares: bool = False, is_own: bool = False) -> PairSource:
+    """The samples of a recipe that are marked `test`; pairs of files of which nobody marked any are all taken.
+
+    Args:
+        recipe: As for :func:`open_sources`.
+        shares: For a model that takes pictures as shares of their brightest value: divide pairs of files by it.
+        is_own: Whether it is the recipe of a model that is tested: where no pair is marked, those that its training
+            took for validation are all that it has not learned from.
+
+    Raises:
+        RecipeError: If nothing says where images are.
+        PairingError: If none is for testing.
+    """
+    if not is_own:
+        return open_held_out(recipe, "test", shares=shares)
+    sources = _open(recipe, ["test"], 0, _own_test, shares)
+    if "test" not in sources:
+        raise PairingError(
+            "the model's recipe has no samples of the split `test`, and none for validation that could stand for them; "
+            "give pairs that it was not trained on"
+        )
+    return sources["test"]
+
+
+def open_held_out(recipe: Recipe, split: str, *, shares: bool = False) -> PairSource:
+    """The same for any split, such as `validation`; images are as the recipe's training has them, but not scaled.
+
+    Raises:
+        RecipeError: If nothing says where images are.
+        PairingError: If none is in that split.
+    """
+    sources = _open(recipe, [split], 0, lambda pairs, _: _marked(pairs, split), shares)
+    if split not in sources:
+        raise PairingError(
+            f"the data has no samples of the split `{split}`; mark some, or give a data set that has some"
+        )
+    return sources[split]
+
+
+_Divide = Callable[[list[Pair], Recipe], dict[str, list[Pair]]]
+
+
+def _open(
+    recipe: Recipe, splits: Collection[str], cache_bytes: int, divide: _Divide, shares: bool = False
+) -> dict[str, PairSource]:
+    """What a recipe's data holds of some splits, wherever it is; ``divide`` puts pairs of files into splits."""
+    data = recipe.data
+    if data.store:
+        sources = _open_store(data.store, recipe.model.ndim, splits)
+    elif recipe.problem != "pairs":
+        opened = _open_problem(recipe, cache_bytes)
+        sources = {split: source for split, source in opened.items() if split in splits}
+    else:
+        parts = divide(_pairs(data), recipe)
+        axes = (data.input_axes, data.target_axes)
+        sources = {
+            split: FilePairs(
+                part,
+                ndim=recipe.model.ndim,
+                axes=axes,
+                upsample=data.upsample,
+                shares=shares,
+                cache_bytes=cache_bytes,
+            )
+            for split, part in parts.items()
+            if part and split in splits
+        }
+    if data.match_intensity:
+        return {split: MatchedPairs(source) for split, source in sources.items()}
+    return sources
+
+
+def _pairs(data: DataRecipe) -> list[Pair]:
+    if data.folder:
+        raise RecipeError("data.folder is given, but no problem that reads it; set problem, such as `biosr` or `phase`")
+    if data.inputs and data.targets:
+        return find_pairs(data.inputs, data.targets)
+    if data.manifest:
+        return read_manifest(data.manifest)
+    raise RecipeError(
+        "the recipe says nothing of where images are; give data.inputs and data.targets, a manifest or a store"
+    )
+
+
+def _divided(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
+    kept, held_out = split_pairs(pairs, recipe.data.validation_fraction, seed=recipe.train.seed)
+    if not kept:
+        raise RecipeError("no pair is left for training; lower data.validation_fraction or mark pairs as `train`")
+    return {"train": kept, "validation": held_out, "test": [pair for pair in pairs if pair.split == "test"]}
+
+
+def _marked(pairs: list[Pair], split: str) -> dict[str, list[Pair]]:
+    """Pairs of a split as they are marked; two folders, and lists without marks, are all of it."""
+    if not any(pair.split for pair in pairs):
+        return {split: pairs}
+    return {split: [pair for pair in pairs if pair.split == split]}
+
+
+def _own_test(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
+    """Of the pairs that a model was trained on: those for testing or, if nobody marked any, those for validation."""
+    if any(pair.split for pair in pairs):
+        return _marked(pairs, "test")
+    return {"test": _divided(pairs, recipe)["validation"]}
+
+
+def _open_problem(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
+    data = recipe.data
+    if not data.folder:
+        raise RecipeError(
+            f"the problem {recipe.problem!r} reads a data set, and the recipe does not say where it is; set data.folder"
+        )
+    if recipe.model.ndim != 2:
+        raise RecipeError(f"the problem {recipe.problem!r} has images, and model.ndim is 3; set it to 2")
+    request = Request(
+        folder=Path(data.folder),
+        forward=recipe.forward,
+        seed=recipe.train.seed,
+        validation_fraction=data.validation_fraction,
+        upsample=data.upsample,
+        cache_bytes=cache_bytes,
+    )
+    return open_problem(recipe.problem, request)
+
+
+def _open_store(path: str, ndim: int, splits: Collection[str]) -> dict[str, PairSource]:
+    packed = {split: PackedPairs(path, split) for split in packed_splits(path) if split in splits}
+    for source in packed.values():
+        if source.ndim != ndim:
+            raise RecipeError(
+                f"the store {path} holds {source.ndim}-D samples and model.ndim is {ndim}; make them the same"
+            )
+    return dict(packed)
+
+
+def _statistics(recipe: Recipe, train: PairSource) -> list[Normalization]:
+    """Normalisation of conditions and of targets; none where each image was scaled by itself."""
+    if recipe.data.normalize == "image":
+        channels = (train.condition_channels, train.target_channels)
+        return [Normalization((0.0,) * number, (1.0,) * number) for number in channels]
+    return fit_together(recipe.data.normalize, _frames(train, recipe.train.seed), quantiles=recipe.data.quantiles)
+
+
+def _with_guesses(recipe: Recipe, condition: Normalization, target: Normalization) -> Normalization:
+    """Computed channels are guesses of the target: in its units, so that one of them can be taken from it."""
+    computed = completion(recipe.problem, recipe.forward)
+    if computed is None or recipe.data.normalize == "image":
+        return condition
+    number = computed.total - computed.measured
+    offset, scale = (
+        (*measured[:-number], *wanted * number)
+        for measured, wanted in ((condition.offset, target.offset), (condition.scale, target.scale))
+    )
+    return Normalization(offset, scale)
+
+
+def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:
+    number = min(len(source), most)
+    return (int(sample) for sample in permute(np.arange(number), len(source), seed=seed))
+
+
+def _frames(source: PairSource, seed: int) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
+    """Whole frames of conditions and targets, at most a thousand of each, both of a pair read at once."""
+    for sample in _drawn(source, seed, _MOST_FRAMES):
+        frames = source.read(sample, [0] * source.ndim, source.spatial(sample))
+        for frame, role in zip(frames, ("input", "target"), strict=True):
+            _check_pixels(frame, f"the {role} of {source.name(sample)}")
+        yield frames
+
+
+def _check_pixels(frame: NDArray[np.generic], name: str) -> None:
+    """Refuse images of which nothing can be learned."""
+    if frame.dtype.kind in "fc" and not bool(np.isfinite(frame).all()):
+        raise PairingError(f"{name} has NaN or infinite pixels; expected numbers: replace them or leave the pair out")
+    if frame.dtype.kind in "iu":
+        highest = int(np.iinfo(frame.dtype.name).max)
+        saturated = float((frame == highest).mean())
+        if saturated > _MOST_SATURATED:
+            raise PairingError(
+                f"{name} is saturated: {saturated:.0%} of its pixels are {highest}, the largest {frame.dtype}; "
+                f"expected at most {_MOST_SATURATED:.0%}: leave the pair out, or convert it without clipping"
+            )
+
+
+def _patches(source: PairSource, recipe: Recipe) -> Iterator[NDArray[np.generic]]:
+    """Central patches of conditions."""
+    for sample in _drawn(source, recipe.train.seed, _MOST_PATCHES):
+        spatial = source.spatial(sample)
+        size = [min(length, recipe.data.patch) for length in spatial]
+        corner = [(length - part) // 2 for length, part in zip(spatial, size, strict=True)]
+        yield source.read(sample, corner, size)[0]
+
+
+def _domain(source: PairSource, recipe: Recipe) -> dict[str, Any] | None:
+    """What conditions look like, from patches spread over images; None of too few images."""
+    images = []
+    for sample in _drawn(source, recipe.train.seed, _MOST_IMAGES):
+        spatial = source.spatial(sample)
+        size = [min(length, recipe.data.patch) for length in spatial]
+        places = list(corners(spatial, recipe.data.patch))
+        chosen = permute(np.arange(min(len(places), _PATCHES_PER_IMAGE)), len(places), seed=recipe.train.seed)
+        images.append([source.read(sample, places[int(place)], size)[0] for place in chosen])
+    found = fit_domain(images, recipe.data.patch)
+    return None if found is None else found.to_json()

@@ -1,0 +1,59 @@
+"""Which files a run trains on: recorded when it is started, compared when it is resumed."""
+
+import json
+import sys
+from collections.abc import Mapping
+
+from sfumato.data.frames import PairSource
+from sfumato.data.source_files import FileRecord, files_of
+from sfumato.system.durable import replace_text
+from sfumato.system.errors import RunError
+from sfumato.training.runfolder import RunFolder
+
+__all__ = ["check_inputs"]
+
+_MOST_FILES = 100_000
+"""Of a larger set so many are recorded, spread evenly over it: to read a part of every file would take hours."""
+
+
+def check_inputs(folder: RunFolder, sources: Mapping[str, PairSource], *, is_resumed: bool) -> None:
+    """Refuse to resume a run whose files are others now; record those of a new run, or of one that has no record.
+
+    Args:
+        folder: Of the run.
+        sources: What it trains on, by split.
+        is_resumed: Whether the run is there already.
+
+    Raises:
+        RunError: If files are replaced, missing or added; it names them.
+    """
+    files = files_of(sources)
+    if is_resumed and folder.inputs_file.exists():
+        differences = _record(folder).differences(files)
+        if differences:
+            raise RunError(
+                f"{folder.path} was started with other images ({differences}); expected the same ones; put them back "
+                "to resume it, or start a new run with another --out"
+            )
+        return
+    if is_resumed:
+        _note(f"{folder.path} does not say which images it was started with; from now on it is known by today's")
+    if len(files) > _MOST_FILES:
+        _note(f"of {len(files):,} image files, {_MOST_FILES:,} are compared when the run is resumed")
+    record = FileRecord.of(files, most=_MOST_FILES)
+    text = json.dumps(record.to_json(), separators=(",", ":"), ensure_ascii=False)
+    replace_text(folder.inputs_file, text, untouched="No record of the images was written")
+
+
+def _record(folder: RunFolder) -> FileRecord:
+    try:
+        return FileRecord.from_json(json.loads(folder.inputs_file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise RunError(
+            f"{folder.inputs_file} could not be read ({error}); expected the record that the run wrote; if you are "
+            "sure that its images are the same, remove this file"
+        ) from error
+
+
+def _note(text: str) -> None:
+    print(f"note: {text}", file=sys.stderr, flush=True)
