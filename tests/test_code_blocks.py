@@ -32,7 +32,7 @@ ELSEWHERE = {
     "README.md, Five minutes": ".ci/smoke_wheel",
     "docs/five_minutes.md": "tests/test_site.py",  # its blocks are the README's
     "README.md, In Python": "tests/test_documents.py",
-    "docs/export.md": "tests/test_export.py",
+    "docs/export.md": "tests/export/test_export.py",
 }
 """What is run by more than following it, and the file that does."""
 

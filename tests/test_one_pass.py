@@ -13,7 +13,7 @@ from pair_folders import make_pairs
 from quantile_head import LEVELS, QuantileHead, pinball, quantile_head
 from sfumato.diffusion.uncertainty import SCHEDULE_NOTE, rank_correlation
 from sfumato.training.train import train
-from test_train import recipe
+from small_runs import recipe
 
 
 def test_the_pinball_loss_is_lowest_at_the_quantiles() -> None:

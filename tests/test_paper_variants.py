@@ -15,7 +15,7 @@ from sfumato.diffusion.model import CVDM
 from sfumato.models.assembly import build_model
 from sfumato.models.recipe import ModelRecipe
 from sfumato.training.train import train
-from test_train import recipe
+from small_runs import recipe
 
 SMALL = {"base": 4, "rate_base": 2, "num_scales": 2, "norm": "channel"}
 

@@ -1,0 +1,26 @@
+"""Recipes and commands of runs that end in a moment."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pair_folders import TINY
+from sfumato.models.recipe import Recipe, parse
+
+__all__ = ["command", "recipe"]
+
+
+def recipe(folders: tuple[str, str], **settings: object) -> Recipe:
+    """A tiny recipe; keyword ``train_steps`` stands for ``train.steps``."""
+    values: dict[str, Any] = {"data": {"inputs": folders[0], "targets": folders[1]}}
+    tiny = dict(setting.split("=") for setting in TINY)
+    replaced = {name.replace("_", ".", 1): value for name, value in settings.items()}
+    for key, value in {**tiny, **replaced}.items():
+        section, field = key.split(".")
+        values.setdefault(section, {})[field] = value
+    return parse(json.dumps(values))
+
+
+def command(folders: tuple[str, str], out: Path, *settings: str) -> list[str]:
+    options = [option for setting in (*TINY, *settings) for option in ("--set", setting)]
+    return ["-m", "sfumato", "train", "--inputs", folders[0], "--targets", folders[1], "--out", str(out), *options]

@@ -1,0 +1,67 @@
+"""A run knows its files: two processes agree on that, and a damaged record is told."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pair_folders import make_pairs
+from sfumato.data.images.io import write_image
+from sfumato.system.errors import RunError
+from sfumato.training import run_inputs
+from sfumato.training.preparation import prepare
+from sfumato.training.run_inputs import check_inputs
+from sfumato.training.runfolder import RunFolder
+from small_runs import command, recipe
+
+
+def test_two_processes_stop_together(tmp_path: Path) -> None:
+    """The first one alone compares, and both end with its message; put back, both resume."""
+    folders = make_pairs(tmp_path)
+    settings = ("train.steps=2", "train.validate_every=1000", "train.save_every=1")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+    def launch() -> "subprocess.CompletedProcess[str]":
+        arguments = [*launcher, *command(folders, tmp_path / "run", *settings)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=300, check=False)
+
+    ran = launch()
+    assert ran.returncode == 0, ran.stderr
+    place = tmp_path / "high/image2.tif"
+    before = place.read_bytes()
+    write_image(place, np.zeros((24, 32), np.float32), axes="YX", overwrite=True)
+    ran = launch()
+    assert ran.returncode != 0
+    assert ran.stderr.count("error: ") == 2
+    assert ran.stderr.count("replaced: ") == 2
+    assert "target image2" in ran.stderr
+    place.write_bytes(before)
+    ran = launch()
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+    folders = make_pairs(tmp_path)
+    data, folder = prepare(recipe(folders)), RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    check_inputs(folder, data.sources, is_resumed=False)
+    check_inputs(folder, data.sources, is_resumed=True)
+    folder.inputs_file.write_text("{")
+    with pytest.raises(RunError, match=r"inputs.json could not be read .* remove this file"):
+        check_inputs(folder, data.sources, is_resumed=True)
+
+
+def test_of_a_large_set_a_part_is_compared_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run_inputs, "_MOST_FILES", 5)
+    data, folder = prepare(recipe(make_pairs(tmp_path))), RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    check_inputs(folder, data.sources, is_resumed=False)
+    assert capsys.readouterr().err == "note: of 12 image files, 5 are compared when the run is resumed\n"
+    check_inputs(folder, data.sources, is_resumed=True)
+    assert capsys.readouterr().err == ""

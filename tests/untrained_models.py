@@ -1,0 +1,35 @@
+"""Model files with random weights, and what they restore in a moment."""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from networks import seeded
+from sfumato.data.normalize import Normalization
+from sfumato.models.assembly import build_model
+from sfumato.models.model_file import ModelInfo, save_model
+from sfumato.models.recipe import parse
+from sfumato.restoration.planning import Settings
+
+__all__ = ["SMALL", "noise", "write_model"]
+
+SMALL = Settings(num_samples=2, num_steps=3, chunk=32, halo=32, batch=2, threads=1)
+"""Chunks of 32 pixels, seen with a halo that one call of the network below does not look beyond."""
+
+
+def write_model(
+    path: Path, *, channels: int = 1, norm: str = "channel", ndim: int = 2, scale: float = 3.0, normalize: str = ""
+) -> Path:
+    """Random weights: what is tested is where pixels come from, not how good they are."""
+    text = f"model: {{base: 4, rate_base: 2, num_scales: 3, norm: {norm}, ndim: {ndim}}}\n"
+    text += f"data: {{normalize: {normalize}}}\n" if normalize else ""
+    recipe = parse(text, source="test")
+    model = seeded(lambda: build_model(recipe.model, channels, 1))
+    condition, target = (Normalization(offset=(10.0,) * n, scale=(scale,) * n) for n in (channels, 1))
+    save_model(path, model.state_dict(), ModelInfo(recipe, channels, 1, condition, target, {}, {}))
+    return path
+
+
+def noise(*shape: int) -> NDArray[np.float32]:
+    return (10 + 3 * np.random.default_rng(0).standard_normal(shape)).astype(np.float32)
