@@ -9,7 +9,7 @@ import torch
 
 import sfumato.models.model_file
 from sfumato.data.normalize import Normalization
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.recipe import parse
 
 

@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 
 from bars import DOCS, Bars, write_table
 from sfumato.data.enlarged import enlarge
-from sfumato.data.frames import PairSource
+from sfumato.data.sources import PairSource
 from sfumato.evaluation.calibrate import calibrate, cross_validate, measure_middles
-from sfumato.evaluation.calibration_figures import draw_calibration, draw_report
+from sfumato.evaluation.calibration_page import draw_calibration, draw_report
 from sfumato.evaluation.held_out import HeldOutImage, restore_held_out
-from sfumato.models.correction import FLOOR, Sampled
+from sfumato.models.intervals import FLOOR, Sampled
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.physics.structures import STRUCTURES
 from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, image_field

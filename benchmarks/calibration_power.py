@@ -17,9 +17,9 @@ import torch
 from scipy.stats import kstest
 
 from bars import DOCS, Bars, write_table
-from sfumato.statistics.exchange import exchange_test, pool
+from sfumato.statistics.exchange_test import exchange_test, pool
 from sfumato.statistics.pooled import p_values, rank_pools
-from sfumato.statistics.ranks import member_histograms, rank_scores
+from sfumato.statistics.rank_histogram import member_histograms, rank_scores
 from sfumato.statistics.significance import holm
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))  # the exact problems are test code

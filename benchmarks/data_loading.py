@@ -28,13 +28,13 @@ from bars import Bars
 from overhead import BATCH, SIDE, networks
 from sfumato import CVDM, LearnedSchedule
 from sfumato.data.batches import Batch, PatchBatches, prefetch
-from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order, permute
 from sfumato.data.pack import pack
 from sfumato.data.packed import ATTRIBUTE, PackedPairs
 from sfumato.data.pairs import find_pairs
+from sfumato.data.sources import FilePairs, PairSource
 from sfumato.diffusion.noise import NoiseField
 
 NUM_IMAGES, IMAGE_SIDE, STEPS_PER_TURN = 64, 512, 8

@@ -27,7 +27,7 @@ from PIL import Image
 from bars import Bars
 from sfumato.evaluation.evaluate import evaluate, summarise
 from sfumato.evaluation.methods import Method, Microscope, classical_method, model_method, open_model
-from sfumato.evaluation.report import write_report
+from sfumato.evaluation.report_page import write_report
 from sfumato.models.recipe import Recipe, parse
 from sfumato.problems import microscopy_simulation as simulation
 from sfumato.training.preparation import open_test_set

@@ -30,7 +30,7 @@ import torch
 
 from bars import Bars
 from sfumato.data.normalize import Normalization
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, load, save_model
 from sfumato.models.recipe import ModelRecipe, Recipe
 from sfumato.models.tensor_layout import Spec, checksum

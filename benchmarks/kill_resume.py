@@ -24,7 +24,7 @@ from safetensors.numpy import load_file
 
 from bars import Bars
 from sfumato.data.images.io import write_image
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 
 SETTINGS = {
     "data.patch": 16,

@@ -25,7 +25,7 @@ from paper.matrix import EFFORTS, PROBLEMS, Problem
 from paper.measuring import classical, comparable
 from sfumato import load
 from sfumato.cli.demo_run import run_demo
-from sfumato.data.frames import PairSource
+from sfumato.data.sources import PairSource
 from sfumato.evaluation.calibrate import calibrate, cross_validate
 from sfumato.evaluation.held_out import restore_held_out
 from sfumato.evaluation.methods import Method
@@ -33,11 +33,11 @@ from sfumato.export.card import Credits, model_card
 from sfumato.models import recipe as recipes
 from sfumato.models.model_file import JSON, LoadedModel, ModelInfo, save_model, set_calibration
 from sfumato.models.recipe import Recipe
-from sfumato.restoration.array import as_restored, restore
+from sfumato.restoration.in_memory import as_restored, restore
 from sfumato.restoration.intervals import sampled_by
 from sfumato.statistics import metrics
 from sfumato.training.preparation import open_held_out
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
 from zoo_data import KINDS, Amounts, make_data
 

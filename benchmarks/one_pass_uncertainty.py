@@ -34,8 +34,8 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
 from sfumato.evaluation.inspection import crops
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.array import draw_blocks
-from sfumato.statistics.report import Estimate
+from sfumato.restoration.in_memory import draw_blocks
+from sfumato.statistics.calibration_report import Estimate
 from sfumato.statistics.significance import interval
 from sfumato.training.preparation import open_test_set
 

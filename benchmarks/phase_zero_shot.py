@@ -33,7 +33,7 @@ from real_phases import Field, candidates, cheek, data, forward_error, hela, hig
 from sfumato import load, restore
 from sfumato.data.images.io import open_image, write_image
 from sfumato.models import recipe as recipes
-from sfumato.physics.phase import DARKEST
+from sfumato.physics.phase_retrieval import DARKEST
 from sfumato.training.train import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "small" / "qpi_in_focus.yaml"

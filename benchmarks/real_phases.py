@@ -20,7 +20,7 @@ from torch.nn.functional import interpolate
 from bars import DOCS
 from sfumato.data.images.io import open_image
 from sfumato.physics import fresnel, grid
-from sfumato.physics.phase import DARKEST, SOLVERS, two_shot_phase
+from sfumato.physics.phase_retrieval import DARKEST, SOLVERS, two_shot_phase
 from sfumato.problems.clinical import read_stack
 
 __all__ = ["Field", "cheek", "forward_error", "hela", "high_pass", "microlenses", "solved"]

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from bars import Bars
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.recipe import Recipe, load
 
 RECIPES = Path(__file__).parents[1] / "recipes" / "small"

@@ -26,7 +26,7 @@ from bars import Bars
 from random_models import write_random_model
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
-from sfumato.restoration.engine import IN_FLIGHT_PER_WORKER
+from sfumato.restoration.engines import IN_FLIGHT_PER_WORKER
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.planning import Settings, plan_restoration
 from sfumato.restoration.run import run_restoration, verify

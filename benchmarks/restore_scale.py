@@ -34,8 +34,8 @@ from sfumato.data.normalize import Normalization
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
 from sfumato.models.model_file import load
-from sfumato.restoration.array import draw_blocks
-from sfumato.restoration.engine import Dask
+from sfumato.restoration.engines import Dask
+from sfumato.restoration.in_memory import draw_blocks
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.run import Progress, run_restoration

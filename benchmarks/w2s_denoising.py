@@ -29,7 +29,7 @@ from sfumato.data.images.io import open_image, write_image
 from sfumato.figures.panels import draw_panel
 from sfumato.models import recipe as recipes
 from sfumato.statistics import metrics
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
 
 NORMS = ("channel", "instance")

@@ -21,7 +21,7 @@ from sfumato.diffusion.model import Prediction
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.schedule import Schedule
-from sfumato.figures.diagram import draw_network
+from sfumato.figures.network_diagram import draw_network
 from sfumato.figures.plotting import new_figure
 from sfumato.nn import UNet
 

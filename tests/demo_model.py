@@ -5,8 +5,8 @@ from pathlib import Path
 
 from sfumato.data.normalize import Normalization
 from sfumato.models import recipe as recipes
-from sfumato.models.assembly import build_model
-from sfumato.models.correction import Correction, Sampled
+from sfumato.models.build import build_model
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import ModelInfo, save_model
 
 __all__ = ["write_demo_model"]

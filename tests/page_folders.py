@@ -8,7 +8,7 @@ import numpy as np
 from data_sets import make_photographs
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import parse
 from sfumato.problems.microscopy_simulation import simulate

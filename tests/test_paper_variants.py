@@ -12,7 +12,7 @@ from paper.matrix import CELLS
 from paper.variants import VARIANTS, changed
 from sfumato import load, restore
 from sfumato.diffusion.model import CVDM
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
 from sfumato.training.train import train
 from small_runs import recipe

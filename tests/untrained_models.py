@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from networks import seeded
 from sfumato.data.normalize import Normalization
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import parse
 from sfumato.restoration.planning import Settings

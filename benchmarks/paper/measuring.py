@@ -30,16 +30,16 @@ from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
 from sfumato.evaluation.methods import Method, Microscope, classical_method
 from sfumato.evaluation.phase_methods import TwoShots, phase_method
 from sfumato.figures.schedule_and_samples import otsu
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.models.recipe import Recipe
 from sfumato.physics.optics import SIM_EXTENSION, blur
 from sfumato.problems.microscopy_simulation import Microscope as Simulated
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
-from sfumato.restoration.array import normalised, regress
+from sfumato.restoration.in_memory import normalised, regress
 from sfumato.statistics import metrics
-from sfumato.statistics.ranks import central_interval
+from sfumato.statistics.rank_histogram import central_interval
 from sfumato.statistics.resolution import decorrelation
 from sfumato.statistics.scores import crps, spread_and_error
 

@@ -25,7 +25,7 @@ from sfumato.figures.schedule_and_samples import (
     draw_schedule,
 )
 from sfumato.models.model_file import LoadedModel, load
-from sfumato.restoration.array import normalised
+from sfumato.restoration.in_memory import normalised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

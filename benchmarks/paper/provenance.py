@@ -8,8 +8,8 @@ from paper.matrix import Cell
 from paper.sources import recipe_for
 from paper.stored import Places
 from sfumato.models.recipe import Recipe
-from sfumato.system.durable import replace_text
-from sfumato.training.runfolder import RunFolder
+from sfumato.system.atomic_files import replace_text
+from sfumato.training.run_folder import RunFolder
 
 __all__ = ["outdated", "record"]
 

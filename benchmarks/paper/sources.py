@@ -14,10 +14,10 @@ from paper.matrix import CHANNEL, PROBLEMS, SIMULATION, TRIAL_IMAGES, TRIAL_SHAR
 from paper.stored import Places, chosen_settings
 from sfumato.cli.settings import recipe_of
 from sfumato.models.recipe import Recipe
-from sfumato.system.durable import replace_text
+from sfumato.system.atomic_files import replace_text
 
 if TYPE_CHECKING:
-    from sfumato.data.frames import PairSource
+    from sfumato.data.sources import PairSource
 
 __all__ = ["PICTURED", "TestImage", "held_out_images", "make_data", "recipe_for"]
 

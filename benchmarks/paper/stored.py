@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from paper.matrix import CELLS, OWN, PROBLEMS, SAMPLES, TRIAL_CROP, TRIAL_IMAGES, TRIAL_SAMPLES, Cell, Draw, trials
-from sfumato.system.durable import replace_text
-from sfumato.training.runfolder import RunFolder
+from sfumato.system.atomic_files import replace_text
+from sfumato.training.run_folder import RunFolder
 
 __all__ = ["Figures", "Places", "Row", "chosen_settings", "chosen_trial", "expected", "merge", "read", "read_all"]
 

@@ -17,7 +17,7 @@ from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import diffuse, eps_from_velocity, velocity
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.model import _LEAST_WEIGHT, CVDM, Prediction, _with_gradient_times
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
 

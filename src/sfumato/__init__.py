@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sfumato.diffusion.sampling import sample
     from sfumato.diffusion.schedule import LearnedSchedule
     from sfumato.models.model_file import load
-    from sfumato.restoration.array import restore
+    from sfumato.restoration.in_memory import restore
 
 __all__ = ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "restore", "sample"]
 
@@ -25,7 +25,7 @@ _HOME = {
     "LearnedSchedule": "sfumato.diffusion.schedule",
     "Posterior": "sfumato.diffusion.posterior",
     "load": "sfumato.models.model_file",
-    "restore": "sfumato.restoration.array",
+    "restore": "sfumato.restoration.in_memory",
     "sample": "sfumato.diffusion.sampling",
 }
 

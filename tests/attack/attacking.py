@@ -15,7 +15,7 @@ from networks import seeded
 from sfumato.cli import app
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.normalize import Normalization
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import parse
 

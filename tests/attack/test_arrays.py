@@ -13,18 +13,18 @@ import sfumato
 from attack.attacking import FEW, pixels, run, write_model
 from networks import seeded
 from sfumato.data.batches import PatchBatches
-from sfumato.data.frames import FilePairs
 from sfumato.data.images.array_image import ArrayImage
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order
 from sfumato.data.pairs import find_pairs
+from sfumato.data.sources import FilePairs
 from sfumato.diffusion.noise import NoiseField
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import LoadedModel, ModelInfo, load, save_model
 from sfumato.models.recipe import parse
+from sfumato.restoration.interactive import Parts
 from sfumato.restoration.measured import Measured
-from sfumato.restoration.parts import Parts
 from sfumato.system.errors import SfumatoError
 
 FAR = 2**30

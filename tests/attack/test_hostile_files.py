@@ -24,7 +24,7 @@ from numcodecs import CRC32C, Blosc
 import sfumato
 from attack.attacking import FEW, image, refuses, run, write_model
 from sfumato.data.normalize import Normalization
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import parse
 from sfumato.system.errors import ImageError, ModelFileError

@@ -14,7 +14,7 @@ from attack.attacking import FEW, Ran, image, pixels, refuses, run, write_model
 from pair_folders import TINY
 from sfumato.data.images.io import write_image
 from sfumato.data.pairs import find_pairs, split_pairs
-from sfumato.models.correction import Correction, Sampled
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import set_calibration
 from sfumato.models.recipe import parse
 from sfumato.system.errors import ModelFileError, PairingError
@@ -327,7 +327,7 @@ def test_a_calibration_of_nothing_does_not_load(tmp_path: Path, values: dict[str
 
 def rewrite(path: Path, values: dict[str, Any]) -> None:
     """Another calibration in the metadata of a model file, whose checksum is right."""
-    from sfumato.models.tensor_file import open_tensors, write_tensors
+    from sfumato.models.safetensors_file import open_tensors, write_tensors
 
     with open_tensors(path, "model") as file:
         tensors, metadata = file.read()[0], dict(file.metadata)
@@ -340,7 +340,7 @@ def rewrite(path: Path, values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_do_not_load(tmp_path: Path, value: float) -> None:
-    from sfumato.models.tensor_file import open_tensors, write_tensors
+    from sfumato.models.safetensors_file import open_tensors, write_tensors
 
     path = write_model(tmp_path / "model.safetensors")
     with open_tensors(path, "model") as file:
@@ -354,7 +354,7 @@ def test_weights_that_are_not_finite_do_not_load(tmp_path: Path, value: float) -
 @pytest.mark.guard
 @pytest.mark.parametrize("side", ["condition", "target"])
 def test_scales_that_are_not_positive_do_not_load(tmp_path: Path, side: str) -> None:
-    from sfumato.models.tensor_file import open_tensors, write_tensors
+    from sfumato.models.safetensors_file import open_tensors, write_tensors
 
     path = write_model(tmp_path / "model.safetensors")
     with open_tensors(path, "model") as file:

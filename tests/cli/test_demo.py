@@ -20,11 +20,11 @@ from sfumato.cli.demo_run import Demo, run_demo
 from sfumato.cli.demo_score import score
 from sfumato.data.images.io import open_image
 from sfumato.models.bundled import bundled_models, demo_model
-from sfumato.models.correction import Sampled
+from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import inspect_model, load
 from sfumato.physics.structures import STRUCTURES
-from sfumato.problems.specimens import FIELDS, SEED, Specimen, simulate_specimens
-from sfumato.restoration.array import Restored, as_restored
+from sfumato.problems.demo_specimens import FIELDS, SEED, Specimen, simulate_specimens
+from sfumato.restoration.in_memory import Restored, as_restored
 from sfumato.system.errors import ModelFileError, RunError
 from zoo_data import CALIBRATION_SEED, TEST_SEED, TRAINING_SEED
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 import sfumato
 from data_sets import make_photographs
 from sfumato.data.completed import CompletedFrames, Completion
-from sfumato.data.frames import FilePairs
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.pairs import Pair
+from sfumato.data.sources import FilePairs
 from sfumato.evaluation.held_out import restore_held_out
 from sfumato.evaluation.inspection import describe
 from sfumato.export.card import Credits, model_card

@@ -16,17 +16,17 @@ from data_sets import make_photographs
 from sfumato.audit.files import read_measured, read_restored
 from sfumato.cli import app
 from sfumato.data.enlarged import EnlargedFrames, enlarge
-from sfumato.data.frames import FilePairs, FrameReader
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.pack import pack
 from sfumato.data.packed import PackedPairs
 from sfumato.data.pairs import Pair, find_pairs
+from sfumato.data.sources import FilePairs, FrameReader
 from sfumato.evaluation.inspection import read_image
 from sfumato.models.model_file import LoadedModel, save_model
 from sfumato.models.recipe import Recipe
 from sfumato.problems.natural import coarsen
-from sfumato.restoration.array import enlargement, normalised
+from sfumato.restoration.in_memory import enlargement, normalised
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
 from sfumato.system.errors import ImageError, PairingError

@@ -19,10 +19,10 @@ from safetensors.numpy import load_file
 
 from memory_pairs import Memory
 from pair_folders import TINY, make_pairs
-from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.pack import pack
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs
+from sfumato.data.sources import FilePairs, PairSource
 from sfumato.system.errors import SfumatoError
 
 Array = NDArray[np.generic]
@@ -123,7 +123,7 @@ def test_training_from_a_store_equals_training_from_files(tmp_path: Path) -> Non
 
 PACKING = """
 import sys
-from sfumato.data.frames import FilePairs
+from sfumato.data.sources import FilePairs
 from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
 from sfumato.data.pixel_hash import PairHashes, pixel_hash, region

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sfumato.data.frames import FilePairs
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
 from sfumato.data.matching import MatchedPairs
 from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pairs import Pair
+from sfumato.data.sources import FilePairs
 from sfumato.system.errors import PairingError
 
 Image = NDArray[np.float32]

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from pair_folders import make_pairs
 from sfumato.data.batches import PatchBatches, prefetch
 from sfumato.data.fingerprint import fingerprint
-from sfumato.data.frames import FilePairs
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order
 from sfumato.data.pairs import Pair, find_pairs, read_manifest, split_pairs
+from sfumato.data.sources import FilePairs
 from sfumato.system.errors import PairingError
 
 PLAIN = Normalization((0.0,), (1.0,))

@@ -12,11 +12,11 @@ from torch.utils._pytree import tree_leaves
 
 from pair_folders import make_pairs
 from sfumato.diffusion.sampling import Grid, Solver, sample
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.recipe import parse
+from sfumato.training.distributed import Ranks
 from sfumato.training.preparation import prepare
-from sfumato.training.ranks import Ranks
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import Trainer
 from small_runs import recipe
 

@@ -16,7 +16,7 @@ from sfumato.data.images.io import open_image
 from sfumato.diffusion.schedule import LearnedSchedule, LinearSchedule, PaperSchedule
 from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
 from sfumato.nn import UNet
-from sfumato.restoration.array import normalised
+from sfumato.restoration.in_memory import normalised
 from sfumato.system.errors import ImageError
 from sfumato.training.train import train
 from small_runs import recipe

@@ -16,12 +16,12 @@ from sfumato.cli import app
 from sfumato.data.images.io import open_image, write_image
 from sfumato.diffusion.model import Residual
 from sfumato.diffusion.regression import Regression
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe, parse
 from sfumato.nn import UNet
 from sfumato.nn.dfcan import DFCAN
 from sfumato.physics import optics
-from sfumato.physics.classical import bicubic, richardson_lucy, wiener
+from sfumato.physics.deconvolution import bicubic, richardson_lucy, wiener
 from sfumato.physics.grid import Boundary
 from sfumato.restoration.run import restore_file
 from sfumato.system.errors import RecipeError

@@ -15,11 +15,11 @@ import sfumato
 from sfumato.cli import app
 from sfumato.data.images.io import open_image, write_image
 from sfumato.evaluation.calibrate import calibrate, cross_validate
-from sfumato.evaluation.calibration_figures import draw_calibration, reliability_curve
+from sfumato.evaluation.calibration_page import draw_calibration, reliability_curve
 from sfumato.evaluation.held_out import HeldOutImage, restore_held_out
 from sfumato.evaluation.inspection import describe
 from sfumato.evaluation.methods import model_method
-from sfumato.models.correction import Correction, Sampled
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import load, set_calibration
 from sfumato.models.recipe import parse
 from sfumato.restoration.intervals import sampled_by, why_uncalibrated

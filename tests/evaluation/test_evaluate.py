@@ -14,13 +14,13 @@ from typer.testing import CliRunner
 from data_sets import make_photographs
 from pair_folders import TINY, make_pairs
 from sfumato.cli import app
-from sfumato.data.frames import FilePairs
 from sfumato.data.images.io import write_image
 from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
+from sfumato.data.sources import FilePairs
 from sfumato.evaluation.evaluate import Evaluation, evaluate, pool, summarise, too_few
 from sfumato.evaluation.methods import Method, Microscope, classical_method, model_method, open_model
-from sfumato.evaluation.report import markdown, web_page, write_csv
+from sfumato.evaluation.report_page import markdown, web_page, write_csv
 from sfumato.models.model_file import load
 from sfumato.models.recipe import DataRecipe, Recipe, parse
 from sfumato.statistics import metrics

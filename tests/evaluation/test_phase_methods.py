@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 
 from optical_images import WAVE, even_band_limited
 from sfumato.cli import app
-from sfumato.data.frames import FilePairs
 from sfumato.data.images.io import write_image
 from sfumato.data.pairs import find_pairs
+from sfumato.data.sources import FilePairs
 from sfumato.evaluation.evaluate import evaluate, summarise
 from sfumato.evaluation.methods import Method, classical_method
 from sfumato.evaluation.phase_methods import TwoShots, phase_method
-from sfumato.evaluation.report import markdown
+from sfumato.evaluation.report_page import markdown
 from sfumato.physics import fresnel, tie
-from sfumato.physics.phase import SOLVERS, solve, two_shot_phase
+from sfumato.physics.phase_retrieval import SOLVERS, solve, two_shot_phase
 from sfumato.statistics import metrics
 from sfumato.system.errors import ImageError, RecipeError
 

@@ -19,8 +19,8 @@ from sfumato import load, restore
 from sfumato.cli import app
 from sfumato.data.normalize import Normalization
 from sfumato.diffusion.noise import NoiseField
-from sfumato.models.assembly import build_model
-from sfumato.models.correction import Correction, Sampled
+from sfumato.models.build import build_model
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import parse
 from sfumato.nn.blocks import pad_to_stride

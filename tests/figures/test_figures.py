@@ -14,7 +14,7 @@ from pair_folders import make_pairs
 from sfumato.cli import app
 from sfumato.diffusion.schedule import CosineSchedule, LearnedSchedule, Schedule
 from sfumato.evaluation.inspection import describe, draw_posterior, read_image
-from sfumato.figures.diagram import draw_network, trace
+from sfumato.figures.network_diagram import draw_network, trace
 from sfumato.figures.schedule_and_samples import draw_comparison, draw_gamma, draw_samples, draw_schedule, otsu, zones
 from sfumato.models.model_file import load
 from sfumato.nn import SR3UNet, UNet

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
-from sfumato.models.assembly import build_model, least_weights
+from sfumato.models.build import build_model, least_weights
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import SR3UNet, UNet
 from sfumato.system.errors import RecipeError

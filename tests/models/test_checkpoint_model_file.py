@@ -16,11 +16,11 @@ import sfumato
 from networks import seeded
 from sfumato.data.normalize import Normalization
 from sfumato.diffusion.model import CVDM
-from sfumato.models.assembly import build_model
-from sfumato.models.correction import Correction, Sampled
+from sfumato.models.build import build_model
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model, set_calibration, set_sampling
 from sfumato.models.recipe import ModelRecipe, Recipe
-from sfumato.models.tensor_file import open_tensors
+from sfumato.models.safetensors_file import open_tensors
 from sfumato.system.errors import ModelFileError, RunError
 
 AUDIT: dict[str, Any] = {
@@ -194,7 +194,7 @@ HUGE = """
 import json, resource, sys, time
 from pathlib import Path
 import torch
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.system.errors import ModelFileError
 from sfumato.models.model_file import inspect_model, load
 from sfumato.models.recipe import ModelRecipe

@@ -17,8 +17,8 @@ from sfumato import load
 from sfumato.data.normalize import Normalization
 from sfumato.export.card import Credits
 from sfumato.export.hub import export_hub
-from sfumato.models.correction import Correction, Sampled
 from sfumato.models.hub import HubAddress
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import set_calibration
 from sfumato.system.errors import ModelFileError
 

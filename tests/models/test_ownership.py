@@ -13,13 +13,13 @@ from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.figures.panels import save_picture
 from sfumato.figures.plotting import new_figure, save_figure
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, has_weights_of, is_model, save_model, set_calibration
 from sfumato.models.ownership import Written, check_outputs, image_with
 from sfumato.models.recipe import parse
 from sfumato.system.errors import OverwriteError
 from sfumato.system.marks import ANYTHING, GENERATOR, JOURNAL, NETWORK, PACKAGE, PAGE, PICTURE, json_with
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 
 
 def check(place: str | Path, *inputs: str | Path) -> None:

@@ -15,12 +15,12 @@ from data_sets import make_data_set
 from pair_folders import TINY
 from sfumato.cli import app
 from sfumato.data.normalize import Normalization
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import Recipe, load
 from sfumato.problems.microscopy_simulation import simulate
 from sfumato.problems.registry import PROBLEMS
-from sfumato.restoration.array import normalised
+from sfumato.restoration.in_memory import normalised
 from sfumato.training.preparation import prepare
 
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -12,7 +12,7 @@ from make_zoo import MOST_BYTES, MOST_WEIGHTS, Making, card_of, scores
 from sfumato.models import recipe as recipes
 from sfumato.models.bundled import bundled_models
 from sfumato.models.model_file import load
-from sfumato.models.tensor_file import open_tensors
+from sfumato.models.safetensors_file import open_tensors
 from sfumato.problems.registry import PROBLEMS
 from zoo_data import KINDS, Amounts
 
@@ -97,7 +97,7 @@ def test_a_model_is_made_and_every_stage_is_skipped_the_second_time(name: str, t
 def test_networks_that_are_too_large_are_refused(tmp_path: Path) -> None:
     """Before any time goes into calibrating them."""
     from sfumato.data.normalize import Normalization
-    from sfumato.models.assembly import build_model
+    from sfumato.models.build import build_model
     from sfumato.models.model_file import ModelInfo, save_model
 
     recipe = recipes.load(ROOT / "recipes" / "zoo" / "microscopy.yaml")

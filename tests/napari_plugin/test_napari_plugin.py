@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.models.correction import Correction, Sampled
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import save_model, set_calibration
 
 napari = pytest.importorskip("napari", reason="napari is not installed", exc_type=ImportError)

@@ -9,8 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from sfumato.cli import app
-from sfumato.data.frames import FilePairs
 from sfumato.data.pairs import read_manifest
+from sfumato.data.sources import FilePairs
 from sfumato.physics import structures
 from sfumato.problems import microscopy
 from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, Microscope, image_field, simulate

@@ -33,14 +33,14 @@ from sfumato.diffusion.sampling import sample
 from sfumato.models.model_file import load
 from sfumato.nn import UNet
 from sfumato.restoration import run
-from sfumato.restoration.array import draw_blocks, normalised, restore
-from sfumato.restoration.engine import Dask
+from sfumato.restoration.engines import Dask
 from sfumato.restoration.folder import restore_folder
+from sfumato.restoration.frozen_norms import Statistics
+from sfumato.restoration.in_memory import draw_blocks, normalised, restore
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, run_restoration, verify
-from sfumato.restoration.statistics import Statistics
 from sfumato.system.errors import ImageError, ModelFileError, RunError
 from untrained_models import SMALL, noise, write_model
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sfumato.data.images.io import open_image, write_image
-from sfumato.restoration.engine import Certificates, Dask
+from sfumato.restoration.engines import Certificates, Dask
 from sfumato.restoration.planning import plan_restoration
 from sfumato.restoration.run import run_restoration
 from sfumato.system.errors import RunError

@@ -8,11 +8,17 @@ import torch
 from torch import Tensor
 
 from calibrated_draws import GaussianDraws
-from sfumato.statistics.exchange import check, exchange_test, pool, pool_ranks
+from sfumato.statistics.calibration_report import measure
+from sfumato.statistics.exchange_test import check, exchange_test, pool, pool_ranks
 from sfumato.statistics.pooled import by_images, p_values, rank_pools
-from sfumato.statistics.ranks import central_interval, coverage_scores, member_histograms, polynomials, rank_scores
+from sfumato.statistics.rank_histogram import (
+    central_interval,
+    coverage_scores,
+    member_histograms,
+    polynomials,
+    rank_scores,
+)
 from sfumato.statistics.reliability import reliability
-from sfumato.statistics.report import measure
 from sfumato.statistics.scores import crps, energy_score, spread_and_error
 from sfumato.statistics.significance import interval, ratio_interval
 from sfumato.statistics.tarp import PROJECTIONS, reference_ranks

@@ -11,7 +11,7 @@ from sfumato.cli import app
 from sfumato.data.normalize import Normalization
 from sfumato.system.device import usable_device
 from sfumato.system.errors import RunError
-from sfumato.training.ranks import Ranks
+from sfumato.training.distributed import Ranks
 
 
 @pytest.mark.parametrize("name", ["gpu", "cuda:7", "cpu:1", "cpu:x", ""])

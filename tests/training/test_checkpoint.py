@@ -15,7 +15,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from fuzz_model_files import Parts
 from networks import seeded
 from sfumato.diffusion.model import CVDM
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import load
 from sfumato.models.recipe import ModelRecipe, Recipe, dump
 from sfumato.system.errors import ModelFileError

@@ -16,7 +16,7 @@ from torch import nn
 from torch.optim import Adam
 
 from fuzz_model_files import small_model
-from sfumato.models import tensor_file
+from sfumato.models import safetensors_file
 from sfumato.models.model_file import inspect_model, load, save_model
 from sfumato.system.errors import RunError
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, save_state
@@ -134,7 +134,7 @@ def test_an_interrupt_leaves_no_part_of_a_file(
             raise stop
 
     with monkeypatch.context() as patch:
-        patch.setattr(tensor_file, moment, interrupt)
+        patch.setattr(safetensors_file, moment, interrupt)
         with pytest.raises(stop):
             save(tmp_path, 2)
     assert [entry.name for entry in tmp_path.iterdir()] == ["step-00000001.safetensors"]

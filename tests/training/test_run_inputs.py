@@ -13,8 +13,8 @@ from sfumato.data.images.io import write_image
 from sfumato.system.errors import RunError
 from sfumato.training import run_inputs
 from sfumato.training.preparation import prepare
+from sfumato.training.run_folder import RunFolder
 from sfumato.training.run_inputs import check_inputs
-from sfumato.training.runfolder import RunFolder
 from small_runs import command, recipe
 
 

@@ -19,13 +19,13 @@ from safetensors.torch import load_file
 
 from pair_folders import make_pairs
 from sfumato.data.batches import Batch
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import load
 from sfumato.models.recipe import parse
 from sfumato.system.errors import RunError, SfumatoError
+from sfumato.training.distributed import Ranks
 from sfumato.training.preparation import prepare
-from sfumato.training.ranks import Ranks
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import Trainer, learning_rate, train
 from small_runs import command, recipe
 

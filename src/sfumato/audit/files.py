@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.frames import FrameReader
 from sfumato.data.images.file_names import take_apart
 from sfumato.data.images.io import open_image
 from sfumato.data.images.shares import as_shares
+from sfumato.data.sources import FrameReader
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.registry import full_scale, takes_shares
 from sfumato.system.errors import ImageError

@@ -15,7 +15,7 @@ from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
 from sfumato.figures.plotting import new_figure, save_figure
 from sfumato.models.ownership import Written, image_with
-from sfumato.system.durable import replace_text
+from sfumato.system.atomic_files import replace_text
 from sfumato.system.marks import GENERATOR, PAGE, PICTURE
 from sfumato.system.version import __version__
 

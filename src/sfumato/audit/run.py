@@ -15,7 +15,7 @@ from sfumato.diffusion.regression import Regression
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
-from sfumato.restoration.array import draw_whole, normalised, regress
+from sfumato.restoration.in_memory import draw_whole, normalised, regress
 from sfumato.restoration.intervals import sampled_by
 from sfumato.system.errors import ImageError
 

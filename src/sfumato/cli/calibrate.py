@@ -62,8 +62,8 @@ def calibrate(
     Images that the model was trained or validated on are refused, since nothing could be promised from them.
     """
     with plain_errors():
-        from sfumato.data.frames import evenly_spread
         from sfumato.data.grouping import find_units
+        from sfumato.data.sources import evenly_spread
         from sfumato.evaluation.calibrate import calibrate as correct
         from sfumato.evaluation.calibrate import cross_validate
         from sfumato.evaluation.held_out import restore_held_out
@@ -111,14 +111,14 @@ def calibrate(
             typer.echo(line)
         if report is not None:
             from sfumato.evaluation.calibrate import measure_middles
-            from sfumato.evaluation.calibration_figures import draw_report
+            from sfumato.evaluation.calibration_page import draw_report
 
             measured = measure_middles(images, level=level, seed=seed)
             for line in measured.lines():
                 typer.echo(line)
             draw_report(measured, report, unit="normalised units")
         if page is not None:
-            from sfumato.evaluation.calibration_figures import draw_calibration
+            from sfumato.evaluation.calibration_page import draw_calibration
 
             draw_calibration(images, found, checked, page)
         typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")

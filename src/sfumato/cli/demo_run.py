@@ -15,10 +15,10 @@ from sfumato.cli.demo_score import Score, relative, score
 from sfumato.data.images.io import open_image
 from sfumato.models.bundled import demo_model
 from sfumato.models.model_file import LoadedModel, load
-from sfumato.problems.specimens import FIELDS, Specimen, simulate_specimens, write_specimens
-from sfumato.restoration.array import Restored, as_restored
+from sfumato.problems.demo_specimens import FIELDS, Specimen, simulate_specimens, write_specimens
 from sfumato.restoration.folder import restore_folder
-from sfumato.system.durable import advice_on
+from sfumato.restoration.in_memory import Restored, as_restored
+from sfumato.system.atomic_files import advice_on
 from sfumato.system.errors import ModelFileError, RunError
 
 __all__ = ["Demo", "run_demo"]

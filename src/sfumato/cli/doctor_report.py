@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
 
 __all__ = ["Extra", "Report", "examine"]

@@ -71,9 +71,9 @@ def evaluate(
         from sfumato.evaluation import evaluate as evaluation
         from sfumato.evaluation.methods import Microscope, classical_method, model_method, open_model
         from sfumato.evaluation.phase_methods import TwoShots, phase_method
-        from sfumato.evaluation.report import markdown, report_files, write_csv, write_report
+        from sfumato.evaluation.report_page import markdown, report_files, write_csv, write_report
         from sfumato.models.ownership import check_outputs, data_places
-        from sfumato.physics.phase import MAX_ITERATIONS, SOLVERS
+        from sfumato.physics.phase_retrieval import MAX_ITERATIONS, SOLVERS
         from sfumato.problems.registry import takes_shares
         from sfumato.system.progress import Bar
         from sfumato.training.preparation import open_test_set

@@ -12,7 +12,7 @@ from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
-    from sfumato.evaluation.step_choice import Setting
+    from sfumato.evaluation.sampler_settings import Setting
     from sfumato.models.model_file import LoadedModel
     from sfumato.models.recipe import Recipe
 
@@ -172,8 +172,8 @@ def _compare(
 ) -> "Setting":
     """Measure, print and draw; the recommended setting."""
     from sfumato.evaluation.inspection import compare_steps
-    from sfumato.evaluation.step_choice import recommend, summarise
-    from sfumato.evaluation.step_report import draw_steps, explain, step_files, table, write_steps_csv
+    from sfumato.evaluation.sampler_settings import recommend, summarise
+    from sfumato.evaluation.sampler_settings_page import draw_steps, explain, step_files, table, write_steps_csv
     from sfumato.figures.plotting import matplotlib, save_figure
     from sfumato.models.ownership import check_outputs, data_places
     from sfumato.problems.registry import takes_shares
@@ -239,7 +239,7 @@ def _settings(text: str, counts: list[int]) -> "list[Setting]":
     from typing import get_args
 
     from sfumato.diffusion.sampling import Solver
-    from sfumato.evaluation.step_choice import Setting
+    from sfumato.evaluation.sampler_settings import Setting
 
     name, _, eta = text.partition(":")
     try:

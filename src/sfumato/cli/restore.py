@@ -11,7 +11,7 @@ from sfumato.cli.arguments import Device, ModelFile
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
-    from sfumato.restoration.engine import Engine
+    from sfumato.restoration.engines import Engine
     from sfumato.restoration.run import Progress
 
 __all__ = ["restore"]
@@ -204,7 +204,7 @@ def _notes() -> Callable[[str], None]:
 
 
 def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, Path] | None, device: str) -> "Engine":
-    from sfumato.restoration.engine import Certificates, Dask, InProcess
+    from sfumato.restoration.engines import Certificates, Dask, InProcess
 
     if workers is not None and scheduler is not None:
         raise RecipeError("--workers and --scheduler were both given; choose to start workers or to join others")

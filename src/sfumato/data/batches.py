@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.frames import PairSource
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order
+from sfumato.data.sources import PairSource
 from sfumato.system.errors import PairingError
 
 __all__ = ["Batch", "PatchBatches", "check_patch_fits", "prefetch"]

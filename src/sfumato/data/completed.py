@@ -28,7 +28,7 @@ class CompletedFrames:
     What was computed of the last frame stays in memory, however large: its regions are asked for one after another.
 
     Args:
-        frames: The measured ones, such as a :class:`~sfumato.data.frames.FrameReader`.
+        frames: The measured ones, such as a :class:`~sfumato.data.sources.FrameReader`.
         completion: What is computed from them.
     """
 

@@ -123,7 +123,7 @@ class EnlargedFrames:
     """Frames seen on a finer grid, read by region as if they had been stored so.
 
     Args:
-        frames: The small ones, such as a :class:`~sfumato.data.frames.FrameReader`.
+        frames: The small ones, such as a :class:`~sfumato.data.sources.FrameReader`.
         factor: How many pixels of the fine grid stand on one of theirs, per spatial axis; 1 changes nothing.
     """
 

@@ -9,8 +9,8 @@ input, the fit has no bias from it.
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.frames import PairSource
 from sfumato.data.rescaled import RescaledPairs
+from sfumato.data.sources import PairSource
 from sfumato.system.errors import PairingError
 
 __all__ = ["MatchedPairs", "affine_fit"]

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import zarr
 
-from sfumato.data.frames import PairSource
 from sfumato.data.images.image import reading
 from sfumato.data.images.zarr_array import open_checked
 from sfumato.data.images.zarr_documents import read_document
@@ -19,6 +18,7 @@ from sfumato.data.pack_record import check_files, check_settings, description_of
 from sfumato.data.packed import ATTRIBUTE, VERSION
 from sfumato.data.shards import CODECS
 from sfumato.data.source_files import SourceFile, files_of
+from sfumato.data.sources import PairSource
 from sfumato.data.tables import text_tables, write_tables
 from sfumato.system.errors import ImageError, PairingError
 

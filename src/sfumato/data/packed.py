@@ -22,13 +22,13 @@ import numpy as np
 from zarr.abc.store import Store
 
 from sfumato.data.enlarged import is_factor
-from sfumato.data.frames import evenly_spread
 from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, reading
 from sfumato.data.images.zarr_array import CheckedArray, open_checked, store_at
 from sfumato.data.images.zarr_documents import read_document
 from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.shards import ShardedArray
 from sfumato.data.source_files import SourceFile
+from sfumato.data.sources import evenly_spread
 from sfumato.system.errors import PairingError
 
 __all__ = ["ATTRIBUTE", "VERSION", "PackedPairs", "packed_splits"]
@@ -50,7 +50,7 @@ def packed_splits(path: str | Path) -> list[str]:
 
 
 class PackedPairs:
-    """The samples of one split of a packed store, a :class:`~sfumato.data.frames.PairSource`.
+    """The samples of one split of a packed store, a :class:`~sfumato.data.sources.PairSource`.
 
     Args:
         path: The store: a folder, or an address that Zarr's stores know.

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.cache import FrameCache
-from sfumato.data.frames import PairSource
 from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.source_files import SourceFile
+from sfumato.data.sources import PairSource
 
 __all__ = ["RescaledPairs"]
 
@@ -18,7 +18,7 @@ _CACHE_BYTES = 2**26
 
 
 class RescaledPairs(ABC):
-    """A source seen through maps of its intensities, a :class:`~sfumato.data.frames.PairSource`.
+    """A source seen through maps of its intensities, a :class:`~sfumato.data.sources.PairSource`.
 
     What a whole image asks for is measured once and kept, up to a budget, since training reads an image often.
 

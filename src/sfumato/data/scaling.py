@@ -9,8 +9,8 @@ images; what is restored is then known up to its scale.
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.frames import PairSource
 from sfumato.data.rescaled import RescaledPairs
+from sfumato.data.sources import PairSource
 
 __all__ = ["ScaledPairs", "image_range", "scale_to"]
 

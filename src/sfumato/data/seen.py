@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from sfumato.data.frames import PairSource
 from sfumato.data.order import permute
 from sfumato.data.pixel_hash import PairHashes
+from sfumato.data.sources import PairSource
 from sfumato.system.errors import CalibrationError, PairingError
 
 __all__ = ["SeenImages", "look_at", "look_up", "named", "refuse_seen"]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from sfumato.data.grouping import find_units
 from sfumato.evaluation.held_out import HeldOutImage
-from sfumato.models.correction import FLOOR, Correction, Method, Sampled
+from sfumato.models.intervals import FLOOR, Correction, Method, Sampled
+from sfumato.statistics.calibration_report import CalibrationReport, measure
 from sfumato.statistics.conformal import Scores, num_units_needed, pooled_quantile, rcps, risk_control
 from sfumato.statistics.recalibration import fit_spread
-from sfumato.statistics.report import CalibrationReport, measure
 from sfumato.system.errors import CalibrationError
 
 __all__ = ["Checked", "calibrate", "cross_validate", "measure_middles"]

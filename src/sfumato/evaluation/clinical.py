@@ -12,9 +12,9 @@ from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written, image_with
-from sfumato.physics.phase import MAX_ITERATIONS, SOLVERS
+from sfumato.physics.phase_retrieval import MAX_ITERATIONS, SOLVERS
 from sfumato.problems.clinical import Stack, protocol, two_shot_tie
-from sfumato.restoration.array import restore
+from sfumato.restoration.in_memory import restore
 from sfumato.statistics.metrics import ms_ssim, without_offset
 from sfumato.system.errors import ImageError, RecipeError
 from sfumato.system.escaping import in_spreadsheet
@@ -52,7 +52,7 @@ def compare(
         shot_um: Distance d.
         order: Of the polynomial, see :func:`sfumato.problems.clinical.protocol`.
         solver: Of the pseudo truth and of the two shots: ``us_tie`` as in the paper, or another of
-            :mod:`sfumato.physics.phase`.
+            :mod:`sfumato.physics.phase_retrieval`.
         max_iterations: Of the solver.
         num_samples: Draws of each model, whose mean counts.
         seed: Of the draws.

@@ -11,9 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.frames import PairSource, evenly_spread
 from sfumato.data.grouping import Units, find_units
 from sfumato.data.seen import look_up, named, refuse_seen
+from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.evaluation.methods import Method
 from sfumato.statistics import metrics
 from sfumato.statistics.resolution import decorrelation

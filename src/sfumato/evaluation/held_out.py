@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.frames import PairSource, evenly_spread
 from sfumato.data.grouping import find_units
 from sfumato.data.seen import look_up, refuse_seen
+from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.regression import Regression
-from sfumato.models.correction import Sampled
+from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.array import as_restored, draw_whole, normalised
 from sfumato.restoration.channels import measured_channels
-from sfumato.statistics.ranks import central_interval
+from sfumato.restoration.in_memory import as_restored, draw_whole, normalised
+from sfumato.statistics.rank_histogram import central_interval
 from sfumato.system.errors import ImageError
 
 __all__ = ["HeldOutImage", "restore_held_out"]

@@ -11,25 +11,25 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from sfumato.data.enlarged import EnlargedFrames
-from sfumato.data.frames import FilePairs, FrameReader, PairSource, evenly_spread
 from sfumato.data.images.io import open_image
 from sfumato.data.images.shares import as_shares
 from sfumato.data.pairs import Pair
 from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.scaling import image_range
 from sfumato.data.seen import look_up, refuse_seen
+from sfumato.data.sources import FilePairs, FrameReader, PairSource, evenly_spread
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.uncertainty import integral_of_beta
-from sfumato.evaluation.step_choice import Comparison, Setting, compare
-from sfumato.figures.diagram import draw_network
+from sfumato.evaluation.sampler_settings import Comparison, Setting, compare
+from sfumato.figures.network_diagram import draw_network
 from sfumato.figures.plotting import save_figure
 from sfumato.figures.schedule_and_samples import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written
 from sfumato.models.recipe import SampleRecipe
 from sfumato.problems.registry import takes_shares
-from sfumato.restoration.array import as_restored, draw_whole, enlargement, normalised
 from sfumato.restoration.channels import told_channels
+from sfumato.restoration.in_memory import as_restored, draw_whole, enlargement, normalised
 from sfumato.restoration.intervals import sampled_by
 from sfumato.system.errors import ImageError
 from sfumato.system.marks import PICTURE

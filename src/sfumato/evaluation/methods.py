@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from sfumato.data.seen import SeenImages
 from sfumato.diffusion.regression import Regression
 from sfumato.models.model_file import LoadedModel, load
-from sfumato.physics.classical import richardson_lucy, wiener
+from sfumato.physics.deconvolution import richardson_lucy, wiener
 from sfumato.physics.optics import cutoff_frequency
-from sfumato.physics.phase import SOLVERS
-from sfumato.restoration.array import restore
+from sfumato.physics.phase_retrieval import SOLVERS
+from sfumato.restoration.in_memory import restore
 from sfumato.restoration.intervals import sampled_by
 from sfumato.system.errors import ImageError, RecipeError
 

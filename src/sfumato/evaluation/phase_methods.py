@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from sfumato.evaluation.methods import Image, Method
-from sfumato.physics.phase import MAX_ITERATIONS, ONE_SOLVE, SOLVERS, two_shot_phase
+from sfumato.physics.phase_retrieval import MAX_ITERATIONS, ONE_SOLVE, SOLVERS, two_shot_phase
 from sfumato.system.errors import ImageError, RecipeError
 
 __all__ = ["TwoShots", "phase_method"]
@@ -53,7 +53,7 @@ class TwoShots:
 
 
 def phase_method(name: str, shots: TwoShots | None) -> Method:
-    """One of the solvers of :mod:`sfumato.physics.phase` on two channels; the phase has mean 0.
+    """One of the solvers of :mod:`sfumato.physics.phase_retrieval` on two channels; the phase has mean 0.
 
     Raises:
         RecipeError: If there is no such solver, or nothing is known of the shots.

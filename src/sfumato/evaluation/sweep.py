@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from sfumato.diffusion.schedule import LinearSchedule
 from sfumato.evaluation.evaluate import METRICS, Metric, evaluate
 from sfumato.evaluation.methods import model_method
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import load
 from sfumato.models.ownership import Written
 from sfumato.models.recipe import ModelRecipe, Recipe, dump, parse
 from sfumato.statistics.significance import interval, ranking
-from sfumato.system.durable import replace_text
+from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import RecipeError
 from sfumato.system.marks import json_with, text_like
 from sfumato.system.version import __version__
 from sfumato.training.preparation import open_sources
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
 
 __all__ = ["Trial", "candidates", "choose_metric", "sweep", "sweep_files", "table"]

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
-from sfumato.data.frames import FrameReader
 from sfumato.data.images.io import open_image
 from sfumato.data.images.shares import as_shares
+from sfumato.data.sources import FrameReader
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.registry import takes_shares

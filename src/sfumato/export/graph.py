@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sfumato.system.durable import replace_bytes
+from sfumato.system.atomic_files import replace_bytes
 from sfumato.system.errors import RunError
 from sfumato.system.marks import PRODUCER
 from sfumato.system.version import __version__

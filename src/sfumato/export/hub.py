@@ -10,7 +10,7 @@ from sfumato.export.card import Credits, model_card
 from sfumato.models.hub import MODEL_NAME, HubAddress, local_file
 from sfumato.models.model_file import is_model, load
 from sfumato.models.ownership import Written
-from sfumato.system.durable import replace_text, replacing
+from sfumato.system.atomic_files import replace_text, replacing
 from sfumato.system.errors import RunError
 from sfumato.system.marks import Kind, text_like
 

@@ -15,7 +15,7 @@ from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import stride
-from sfumato.system.durable import replace_text
+from sfumato.system.atomic_files import replace_text
 from sfumato.system.marks import NETWORK, json_with
 
 __all__ = ["export_networks", "network_files"]

@@ -16,9 +16,9 @@ from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import Level, grid_of, step_mean
 from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import Part, join
-from sfumato.models.correction import Sampled
+from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.array import enlargement
+from sfumato.restoration.in_memory import enlargement
 from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.layout import stride
 from sfumato.system.errors import RunError

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
-from sfumato.system.durable import replace_bytes
+from sfumato.system.atomic_files import replace_bytes
 from sfumato.system.marks import SOFTWARE
 
 __all__ = ["coloured", "draw_panel", "grey", "save_picture"]

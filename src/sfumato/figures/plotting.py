@@ -5,7 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from sfumato.system.durable import replace_bytes
+from sfumato.system.atomic_files import replace_bytes
 from sfumato.system.marks import SOFTWARE
 
 if TYPE_CHECKING:

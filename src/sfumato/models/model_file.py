@@ -19,10 +19,10 @@ from sfumato.data.enlarged import is_factor
 from sfumato.data.normalize import Normalization
 from sfumato.data.seen import SeenImages
 from sfumato.diffusion.model import CVDM
-from sfumato.models.assembly import build_model, least_weights
-from sfumato.models.correction import Correction, Sampled
+from sfumato.models.build import build_model, least_weights
 from sfumato.models.hub import check_hash, local_file
-from sfumato.models.tensor_file import TensorFile, open_tensors, write_tensors
+from sfumato.models.intervals import Correction, Sampled
+from sfumato.models.safetensors_file import TensorFile, open_tensors, write_tensors
 from sfumato.models.tensor_layout import Spec, differences, layout
 from sfumato.system.device import usable_device
 from sfumato.system.errors import ModelFileError, RecipeError, RunError

@@ -139,7 +139,7 @@ class Source:
         """Restored images as data and keywords of image layers, in the order in which they should be added.
 
         Args:
-            images: From :meth:`~sfumato.restoration.parts.Parts.restore`.
+            images: From :meth:`~sfumato.restoration.interactive.Parts.restore`.
             frames: Their frames: all of the image, or one.
             corner: First pixel, on the grid of the targets.
             factor: How many restored pixels stand on one of the layer, per spatial axis.

@@ -20,7 +20,7 @@ from sfumato.data.images.file_names import image_stem
 from sfumato.data.images.image import arrange
 from sfumato.data.images.io import open_image
 from sfumato.physics import through_focus
-from sfumato.physics.phase import MAX_ITERATIONS, solve, two_shot_phase
+from sfumato.physics.phase_retrieval import MAX_ITERATIONS, solve, two_shot_phase
 from sfumato.system.errors import ImageError, PairingError
 
 __all__ = ["Specimen", "Stack", "protocol", "read_stack", "two_shot_tie"]
@@ -149,7 +149,7 @@ def protocol(
         pixel_um: Side of a pixel.
         shot_um: Distance d of the two shots; planes at +d and -d must be there.
         order: Of the polynomial; half as many as there are planes, and at most the paper's 20, if not given.
-        solver: Of the pseudo truth, see :func:`sfumato.physics.phase.solve`; the paper's by default.
+        solver: Of the pseudo truth, see :func:`sfumato.physics.phase_retrieval.solve`; the paper's by default.
         max_iterations: Of the solver.
 
     Raises:

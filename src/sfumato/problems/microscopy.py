@@ -8,9 +8,9 @@ illumination (SIM) becomes the widefield condition by the mean over its frames, 
 from dataclasses import dataclass
 from pathlib import Path
 
-from sfumato.data.frames import PairSource
 from sfumato.data.images.view import View
 from sfumato.data.pairs import Pair
+from sfumato.data.sources import PairSource
 from sfumato.problems.request import Request, check_folder, parameters, sources
 from sfumato.system.errors import PairingError
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.data.enlarged import enlarge_tensor
-from sfumato.data.frames import PairSource
 from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.source_files import SourceFile
+from sfumato.data.sources import PairSource
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.request import Request, parameters
 
@@ -57,7 +57,7 @@ def coarsen(image: Tensor, factor: int) -> Tensor:
 
 
 class DownsampledPairs:
-    """A :class:`~sfumato.data.frames.PairSource` of coarse and fine photographs in colour.
+    """A :class:`~sfumato.data.sources.PairSource` of coarse and fine photographs in colour.
 
     Args:
         photographs: With 3 channels.

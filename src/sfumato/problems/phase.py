@@ -29,10 +29,10 @@ from torch import Tensor
 
 from sfumato.data.cache import FrameCache
 from sfumato.data.completed import Completion
-from sfumato.data.frames import PairSource
 from sfumato.data.order import uniform
 from sfumato.data.pixel_hash import PairHashes, pixel_hash, region
 from sfumato.data.source_files import SourceFile
+from sfumato.data.sources import PairSource
 from sfumato.diffusion.noise import NoiseField
 from sfumato.physics import fresnel, through_focus, tie
 from sfumato.problems.photographs import Photographs, find_photographs
@@ -217,7 +217,7 @@ def completion(forward: Forward) -> Completion | None:
 
 
 class PhasePairs:
-    """A :class:`~sfumato.data.frames.PairSource` of defocused intensities and phases in radians.
+    """A :class:`~sfumato.data.sources.PairSource` of defocused intensities and phases in radians.
 
     Args:
         photographs: Grey.

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from sfumato.data.completed import Completion
-from sfumato.data.frames import PairSource
 from sfumato.data.images.shares import brightest
+from sfumato.data.sources import PairSource
 from sfumato.problems import microscopy, natural, phase
 from sfumato.problems.request import Forward, Request
 from sfumato.system.errors import RecipeError

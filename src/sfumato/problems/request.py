@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.pairs import SPLITS, Pair
+from sfumato.data.sources import FilePairs, PairSource
 from sfumato.system.errors import PairingError, RecipeError
 
 __all__ = ["Forward", "Request", "check_folder", "parameters", "sources"]

@@ -13,7 +13,7 @@ from sfumato.data.images.links import first_repeat
 from sfumato.data.images.ome_zarr import is_zarr
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.restoration.begun import is_finished
-from sfumato.restoration.engine import Engine
+from sfumato.restoration.engines import Engine
 from sfumato.restoration.planning import FORMATS, Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, StoppedError, run_restoration
 from sfumato.system.errors import ImageError, ModelFileError, RunError, SfumatoError, StorageError, UnknownFormatError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from sfumato.diffusion.noise import NoiseField
-from sfumato.restoration.array import draw_blocks
+from sfumato.restoration.in_memory import draw_blocks
 from sfumato.restoration.planning import Restoration
 from sfumato.restoration.tiles import number_of_tiles
 

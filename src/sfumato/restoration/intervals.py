@@ -7,7 +7,7 @@ from torch import Tensor
 
 from sfumato.data.normalize import Normalization
 from sfumato.diffusion.posterior import Posterior
-from sfumato.models.correction import Correction, Sampled
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, ModelInfo, sampled_as
 from sfumato.system.bounds import whole
 

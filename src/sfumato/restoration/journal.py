@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.system.durable import advice_on
+from sfumato.system.atomic_files import advice_on
 from sfumato.system.errors import RunError
 
 __all__ = ["Journal", "JournalInUseError", "Writer", "discard", "foreign_files"]

@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.data.enlarged import EnlargedFrames
-from sfumato.data.frames import FrameReader
 from sfumato.data.images.image import Image, PixelSize
 from sfumato.data.images.io import open_image
 from sfumato.data.scaling import image_range
+from sfumato.data.sources import FrameReader
 from sfumato.models.model_file import LoadedModel, check_loaded
 from sfumato.problems.registry import full_scale
-from sfumato.restoration.array import enlargement, normalised
 from sfumato.restoration.channels import completed
+from sfumato.restoration.in_memory import enlargement, normalised
 
 __all__ = ["Measured"]
 

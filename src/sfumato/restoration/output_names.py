@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sfumato.data.images.file_names import take_apart
 from sfumato.diffusion.regression import Regression
-from sfumato.models.correction import Sampled
+from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.job import Output

@@ -18,8 +18,8 @@ from sfumato.data.images.image import PixelSize
 from sfumato.data.images.ome_zarr_writer import Version
 from sfumato.data.images.pyramid import plan_levels
 from sfumato.diffusion.regression import Regression
-from sfumato.models.correction import Correction, Sampled
 from sfumato.models.hub import is_address
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.channels import measured_channels

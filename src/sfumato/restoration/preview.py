@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.images.io import open_image
 from sfumato.figures.panels import draw_panel
-from sfumato.restoration.array import restore_condition
+from sfumato.restoration.in_memory import restore_condition
 from sfumato.restoration.planning import Restoration
 
 __all__ = ["draw_preview", "draw_result"]

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from sfumato.diffusion.noise import NoiseField
-from sfumato.models.correction import Sampled
+from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.array import draw_blocks
+from sfumato.restoration.frozen_norms import Statistics
+from sfumato.restoration.in_memory import draw_blocks
 from sfumato.restoration.layout import stride
 from sfumato.restoration.measured import Measured
-from sfumato.restoration.statistics import Statistics
 
 __all__ = ["RegionSampler"]
 
@@ -30,7 +30,7 @@ class RegionSampler:
         halo: Pixels beyond it, one number per spatial axis.
         first_image: Number of the first frame, for noise of its own.
         tile: Side of the tiles that networks see, or None for a whole region.
-        on_call: As in :func:`~sfumato.restoration.array.draw_blocks`.
+        on_call: As in :func:`~sfumato.restoration.in_memory.draw_blocks`.
     """
 
     measured: Measured

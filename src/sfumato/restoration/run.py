@@ -9,7 +9,7 @@ import numpy as np
 from sfumato.data.images.convert import copy_image
 from sfumato.data.images.output import OutputImage
 from sfumato.restoration.begun import begin, begun_output, check_job, is_finished
-from sfumato.restoration.engine import Engine, InProcess
+from sfumato.restoration.engines import Engine, InProcess
 from sfumato.restoration.job import Job
 from sfumato.restoration.journal import Journal, JournalInUseError, Writer, discard
 from sfumato.restoration.origin import check_origin, provenance

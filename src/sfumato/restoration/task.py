@@ -15,10 +15,10 @@ from sfumato.data.images.output import OutputImage
 from sfumato.data.normalize import Normalization
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.regression import Regression
-from sfumato.models.correction import Correction
+from sfumato.models.intervals import Correction
 from sfumato.models.model_file import LoadedModel, load
-from sfumato.restoration.array import regress
 from sfumato.restoration.hint import schedule_map
+from sfumato.restoration.in_memory import regress
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.job import Job, Output
 from sfumato.restoration.measured import Measured
@@ -62,7 +62,7 @@ def run_task(
         job: What to do.
         number: Which part of it.
         device: Where the model should be.
-        on_call: As in :func:`~sfumato.restoration.array.draw_blocks`.
+        on_call: As in :func:`~sfumato.restoration.in_memory.draw_blocks`.
         errand: Names the tasks that share an open source. Between two errands the same file may have changed.
     """
     started = time.monotonic()

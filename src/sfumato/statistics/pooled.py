@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.statistics.exchange import check, exchange_test, pool
-from sfumato.statistics.ranks import central_interval, coverage_scores, member_histograms, rank_scores
+from sfumato.statistics.exchange_test import check, exchange_test, pool
+from sfumato.statistics.rank_histogram import central_interval, coverage_scores, member_histograms, rank_scores
 from sfumato.statistics.tarp import PROJECTIONS, reference_ranks, tarp_scores
 
 __all__ = ["PoolRanks", "by_images", "p_values", "rank_pools"]

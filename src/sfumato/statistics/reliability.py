@@ -13,7 +13,7 @@ which holds in every bin if the draws are right.
 import torch
 from torch import Tensor
 
-from sfumato.statistics.exchange import check
+from sfumato.statistics.exchange_test import check
 
 __all__ = ["reliability"]
 

@@ -10,7 +10,7 @@ numbers can be compared. The energy score is the same with the norm of whole ima
 import torch
 from torch import Tensor
 
-from sfumato.statistics.exchange import check
+from sfumato.statistics.exchange_test import check
 
 __all__ = ["crps", "energy_score", "spread_and_error"]
 

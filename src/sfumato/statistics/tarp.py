@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sfumato.statistics.exchange import pool_ranks
-from sfumato.statistics.ranks import polynomials
+from sfumato.statistics.exchange_test import pool_ranks
+from sfumato.statistics.rank_histogram import polynomials
 
 __all__ = ["PROJECTIONS", "reference_ranks", "tarp_scores"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from sfumato.system.durable import advice_on
+from sfumato.system.atomic_files import advice_on
 from sfumato.system.errors import RunError
 
 __all__ = ["held_alone"]

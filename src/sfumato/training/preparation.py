@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sfumato.data.batches import check_patch_fits
 from sfumato.data.domain import corners, fit_domain
 from sfumato.data.fingerprint import fingerprint
-from sfumato.data.frames import FilePairs, PairSource
 from sfumato.data.matching import MatchedPairs
 from sfumato.data.normalize import Normalization, fit_together
 from sfumato.data.order import permute
@@ -21,12 +20,13 @@ from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pairs
 from sfumato.data.scaling import ScaledPairs
 from sfumato.data.seen import SeenImages, look_at
+from sfumato.data.sources import FilePairs, PairSource
 from sfumato.models.recipe import DataRecipe, Recipe
 from sfumato.problems.registry import completion, open_problem
 from sfumato.problems.request import Request
-from sfumato.system.durable import replace_text
+from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import PairingError, RecipeError
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 
 __all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "prepare"]
 

@@ -4,11 +4,11 @@ import json
 import sys
 from collections.abc import Mapping
 
-from sfumato.data.frames import PairSource
 from sfumato.data.source_files import FileRecord, files_of
-from sfumato.system.durable import replace_text
+from sfumato.data.sources import PairSource
+from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import RunError
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 
 __all__ = ["check_inputs"]
 

@@ -21,7 +21,7 @@ from sfumato.data.batches import Batch, PatchBatches, prefetch
 from sfumato.data.order import Order
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.noise import NoiseField
-from sfumato.models.assembly import build_model
+from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model
 from sfumato.models.ownership import check_outputs, data_places
 from sfumato.models.recipe import Recipe, TrainRecipe, dump
@@ -30,11 +30,11 @@ from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.progress import Bar
 from sfumato.system.subnormals import without_subnormals
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
-from sfumato.training.dashboard import Dashboard
+from sfumato.training.distributed import Ranks
 from sfumato.training.preparation import Prepared, prepare
-from sfumato.training.ranks import Ranks
+from sfumato.training.run_folder import RunFolder
 from sfumato.training.run_inputs import check_inputs
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.tensorboard import Dashboard
 from sfumato.training.validation import Validation
 
 __all__ = ["Trainer", "learning_rate", "train"]

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.data.frames import PairSource, evenly_spread
 from sfumato.data.normalize import Normalization
+from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from PIL import Image as PillowImage
 
 from io_samples import Sample, deltavision, mrc_header, pattern, write_samples
-from sfumato.data.images import raster, tiff_image
+from sfumato.data.images import png_jpeg, tiff_image
 from sfumato.data.images.image import AXES, Image, PixelSize, Region, arrange
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.images.tiff_codec import unpack
@@ -624,7 +624,7 @@ def test_what_pillow_warns_of_is_left_out(tmp_path: Path) -> None:
     grey = pattern(20, 30, dtype=np.uint8)
     PillowImage.fromarray(grey).save(tmp_path / "a.png")
     png = (tmp_path / "a.png").read_bytes()
-    (tmp_path / "a.png").write_bytes(png[:33] + 2 * raster._chunk(b"acTL", struct.pack(">II", 2, 0)) + png[33:])
+    (tmp_path / "a.png").write_bytes(png[:33] + 2 * png_jpeg._chunk(b"acTL", struct.pack(">II", 2, 0)) + png[33:])
     PillowImage.fromarray(grey).save(tmp_path / "a.jpg")
     jpeg = (tmp_path / "a.jpg").read_bytes()
     exif = b"Exif\0\0II*\0" + struct.pack("<IHHHII", 8, 1, 282, 5, 1, 9999)
@@ -652,14 +652,14 @@ def test_interlaced_pictures_against_pillow(width: int, height: int, bits: int, 
     samples = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
     pixels = np.random.default_rng(bits).integers(0, 2**bits, (height, width, samples))
     packed = b""
-    for left, top, right, down in raster._ADAM7:
+    for left, top, right, down in png_jpeg._ADAM7:
         part = pixels[top::down, left::right]
         for row in part if part.size else ():
             digits = "".join(f"{value:0{bits}b}" for value in row.ravel())
             packed += b"\0" + int(digits.ljust(-(-len(digits) // 8) * 8, "0"), 2).to_bytes(-(-len(digits) // 8), "big")
     header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 1)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(packed)), (b"IEND", b"")]
-    (tmp_path / "a.png").write_bytes(raster._PNG_MAGIC + b"".join(raster._chunk(*chunk) for chunk in chunks))
+    (tmp_path / "a.png").write_bytes(png_jpeg._PNG_MAGIC + b"".join(png_jpeg._chunk(*chunk) for chunk in chunks))
     found = open_image(tmp_path / "a.png").read().reshape(height, width, -1)
     np.testing.assert_array_equal(found, pixels * (255 // (2**bits - 1) if bits < 8 else 1))
 
@@ -703,7 +703,7 @@ def test_a_name_is_taken_only_when_the_image_is_whole(
         for place in (
             "tifffile.imwrite",
             "numpy.save",
-            "sfumato.data.images.raster.zlib.compressobj",
+            "sfumato.data.images.png_jpeg.zlib.compressobj",
             "zarr.Array.__setitem__",
         ):
             patch.setattr(place, break_off)

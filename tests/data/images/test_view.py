@@ -8,12 +8,12 @@ import mrcfile
 import numpy as np
 import pytest
 
-from sfumato.data.frames import FilePairs
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.images.mrc_writer import write_deltavision
 from sfumato.data.images.view import View
 from sfumato.data.pairs import Pair
 from sfumato.data.scaling import ScaledPairs
+from sfumato.data.sources import FilePairs
 from sfumato.system.errors import ImageError
 
 

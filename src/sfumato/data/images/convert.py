@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from sfumato.data.images.image import Array, Image, PixelSize, check_dtype
 from sfumato.data.images.io import under_another_name
-from sfumato.data.images.raster import check_png
+from sfumato.data.images.png_jpeg import check_png
 from sfumato.data.images.sidecar import needs_sidecar, write_sidecar
 from sfumato.data.images.slabs import slabs
-from sfumato.system.durable import advice_on
+from sfumato.system.atomic_files import advice_on
 from sfumato.system.errors import ImageError, StorageError
 
 __all__ = ["check_format", "copy_image"]
@@ -109,7 +109,7 @@ def _copy_tiff(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str,
 
 
 def _copy_png(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
-    from sfumato.data.images.raster import write_png_rows
+    from sfumato.data.images.png_jpeg import write_png_rows
 
     axes = _PNG_AXES if "C" in source.axes else "YX"
     parts = _parts(source, axes, dtype, whole=axes[1:])

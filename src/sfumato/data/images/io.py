@@ -29,7 +29,7 @@ from sfumato.data.images.image import (
     reading,
 )
 from sfumato.data.images.mrc import is_mrc
-from sfumato.system.durable import sync_folder
+from sfumato.system.atomic_files import sync_folder
 from sfumato.system.errors import ImageError, UnknownFormatError
 
 __all__ = ["open_image", "under_another_name", "write_image"]
@@ -98,9 +98,9 @@ def _open_file(path: Path, start: bytes, axes: str | None, budget: int) -> Image
     if start.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
         from sfumato.data.images.tiff import open_tiff as open_format
     elif start.startswith(b"\x89PNG\r\n\x1a\n"):
-        from sfumato.data.images.raster import open_png as open_format
+        from sfumato.data.images.png_jpeg import open_png as open_format
     elif start.startswith(b"\xff\xd8\xff"):
-        from sfumato.data.images.raster import open_jpeg as open_format
+        from sfumato.data.images.png_jpeg import open_jpeg as open_format
     elif start.startswith(b"\x93NUMPY"):
         from sfumato.data.images.npy import open_npy as open_format
     elif start.startswith(b"PK") and suffix == ".npz":
@@ -173,7 +173,7 @@ def write_image(
 
 
 def _write_png(path: Path, pixels: Array, axes: str, sizes: Mapping[str, PixelSize], notes: dict[str, Any]) -> None:
-    from sfumato.data.images.raster import check_png, write_png
+    from sfumato.data.images.png_jpeg import check_png, write_png
 
     channels = pixels.shape[axes.index("C")] if "C" in axes else 1
     check_png(pixels.dtype, channels, sizes)

@@ -22,7 +22,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import FsspecStore
 
-from sfumato.system.durable import advice_on, sync_folder
+from sfumato.system.atomic_files import advice_on, sync_folder
 from sfumato.system.errors import ImageError, SfumatoError, StorageError
 
 __all__ = ["Address", "Folder", "Storage", "fsspec_store", "storage_at"]

@@ -31,7 +31,7 @@ from sfumato.data.images.image import (
     reading,
 )
 from sfumato.data.images.ome_xml import is_ome, parse_ome
-from sfumato.data.images.raster import PRINT_PIXEL_M
+from sfumato.data.images.png_jpeg import PRINT_PIXEL_M
 from sfumato.data.images.raw import RawImage
 from sfumato.data.images.tiff_codec import CODECS, EXPANSION, PREDICTORS
 from sfumato.data.images.tiff_image import Grid, TiffImage

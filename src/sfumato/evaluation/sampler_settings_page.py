@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sfumato.evaluation.step_choice import Comparison, Recommendation, Summary
+from sfumato.evaluation.sampler_settings import Comparison, Recommendation, Summary
 from sfumato.figures.plotting import new_figure
 from sfumato.models.ownership import Written
-from sfumato.statistics.report import Estimate
+from sfumato.statistics.calibration_report import Estimate
 from sfumato.system.marks import PICTURE, text_like
 
 if TYPE_CHECKING:
@@ -121,8 +121,8 @@ def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendatio
 
     Args:
         found: What was compared.
-        rows: Of :func:`sfumato.evaluation.step_choice.summarise`.
-        chosen: Of :func:`sfumato.evaluation.step_choice.recommend`.
+        rows: Of :func:`sfumato.evaluation.sampler_settings.summarise`.
+        chosen: Of :func:`sfumato.evaluation.sampler_settings.recommend`.
         unit: Of the images; their own grey levels if not given.
     """
     unit = unit or "units of the targets"

@@ -17,8 +17,8 @@ from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.regression import Regression
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.array import regress
 from sfumato.restoration.channels import measured_channels
+from sfumato.restoration.in_memory import regress
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.measured import Measured

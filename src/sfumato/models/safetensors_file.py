@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from sfumato.models.tensor_layout import Spec, checksum, layout
-from sfumato.system.durable import replacing
+from sfumato.system.atomic_files import replacing
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.version import __version__
 

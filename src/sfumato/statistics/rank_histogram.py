@@ -12,7 +12,7 @@ This, not the nominal level, is what a coverage must be compared with.
 import torch
 from torch import Tensor
 
-from sfumato.statistics.exchange import pool_ranks
+from sfumato.statistics.exchange_test import pool_ranks
 
 __all__ = ["central_interval", "coverage_scores", "member_histograms", "polynomials", "rank_scores"]
 
@@ -21,7 +21,7 @@ def member_histograms(members: Tensor, generator: torch.Generator) -> Tensor:
     r"""How often, over the pixels of an image, each member of its pool takes each rank.
 
     Args:
-        members: Shape (N + 1, M, C, \*spatial), of :func:`sfumato.statistics.exchange.pool`.
+        members: Shape (N + 1, M, C, \*spatial), of :func:`sfumato.statistics.exchange_test.pool`.
         generator: Of the order of ties.
 
     Returns:

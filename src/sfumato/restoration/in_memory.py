@@ -16,7 +16,7 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import sample
-from sfumato.models.correction import Sampled
+from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel, check_loaded
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.channels import completion_of, measured_channels

@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from sfumato.data.frames import PairSource
 from sfumato.data.normalize import Normalization
+from sfumato.data.sources import PairSource
 from sfumato.models.recipe import Recipe
 from sfumato.system.errors import RunError
 from sfumato.training.preparation import Prepared
-from sfumato.training.runfolder import RunFolder
+from sfumato.training.run_folder import RunFolder
 
 UNIT = Normalization((0.0,), (1.0,))
 

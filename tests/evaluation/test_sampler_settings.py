@@ -22,11 +22,11 @@ from sfumato.data.images.io import open_image, write_image
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling import sample
 from sfumato.evaluation.inspection import crops
-from sfumato.evaluation.step_choice import Comparison, Setting, compare, recommend, summarise
-from sfumato.evaluation.step_report import draw_steps, explain, table
-from sfumato.models.correction import Correction, Sampled
+from sfumato.evaluation.sampler_settings import Comparison, Setting, compare, recommend, summarise
+from sfumato.evaluation.sampler_settings_page import draw_steps, explain, table
+from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import set_calibration, set_sampling
-from sfumato.statistics.ranks import central_interval
+from sfumato.statistics.rank_histogram import central_interval
 from sfumato.system.errors import RecipeError
 from sfumato.training.preparation import open_test_set
 from sfumato.training.train import train

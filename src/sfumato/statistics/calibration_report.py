@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato.statistics.exchange import check
+from sfumato.statistics.exchange_test import check
 from sfumato.statistics.pooled import by_images, p_values, rank_pools
-from sfumato.statistics.ranks import central_interval, coverage_scores
+from sfumato.statistics.rank_histogram import central_interval, coverage_scores
 from sfumato.statistics.reliability import reliability
 from sfumato.statistics.scores import crps, energy_score, spread_and_error
 from sfumato.statistics.significance import interval, ratio_interval

@@ -24,7 +24,7 @@ from sfumato.models import recipe as recipes
 from sfumato.models.model_file import is_model
 from sfumato.models.ownership import Written
 from sfumato.models.recipe import Recipe
-from sfumato.system.durable import replace_text
+from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import RunError
 from sfumato.system.lock import held_alone
 from sfumato.system.marks import Kind, json_with

@@ -15,7 +15,7 @@ from PIL import Image
 from sfumato.evaluation.evaluate import METRICS, Evaluation, Example, Row, too_few
 from sfumato.figures.panels import coloured, grey
 from sfumato.models.ownership import Written
-from sfumato.system.durable import replace_text
+from sfumato.system.atomic_files import replace_text
 from sfumato.system.escaping import in_markdown, in_spreadsheet
 from sfumato.system.marks import GENERATOR, PAGE, text_like
 from sfumato.system.version import __version__

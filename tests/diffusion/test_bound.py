@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from sfumato.diffusion import elbo
-from sfumato.diffusion import gaussian as diffusion
+from sfumato.diffusion import bound, gaussian
 from sfumato.diffusion.schedule import CosineSchedule, LearnedSchedule, LinearSchedule, Schedule
 from sfumato.diffusion.warp import LinearWarp
 
@@ -48,21 +47,21 @@ def test_step_loss_is_the_kl_of_two_reverse_steps() -> None:
     s, t = torch.tensor(0.4, dtype=torch.float64), torch.tensor(0.5, dtype=torch.float64)
     generator = torch.Generator().manual_seed(0)
     y, guess, noisy = torch.randn(3, *RATES.shape, dtype=torch.float64, generator=generator)
-    q = diffusion.reverse_step(noisy, y, schedule.log_gamma(t), schedule.log_gamma(s))
-    p = diffusion.reverse_step(noisy, guess, schedule.log_gamma(t), schedule.log_gamma(s))
+    q = gaussian.reverse_step(noisy, y, schedule.log_gamma(t), schedule.log_gamma(s))
+    p = gaussian.reverse_step(noisy, guess, schedule.log_gamma(t), schedule.log_gamma(s))
     expected = kl_divergence(Normal(q.mean, q.var.sqrt()), Normal(p.mean, p.var.sqrt())).sum()
-    torch.testing.assert_close(elbo.step_loss(schedule, (y - guess).square(), s, t), expected, rtol=1e-9, atol=0)
+    torch.testing.assert_close(bound.step_loss(schedule, (y - guess).square(), s, t), expected, rtol=1e-9, atol=0)
 
 
 def test_monte_carlo_estimator_is_unbiased() -> None:
     """[CVDM App. E.1]: its exact mean over all step numbers is L_T, and random ones scatter around it."""
     schedule = schedule_with(0.4, 1.6)
     error_sq = mean_square_error(schedule)
-    exact = elbo.discrete_loss(schedule, error_sq, 20, T_MIN)
-    every = elbo.monte_carlo_loss(schedule, error_sq, 20, T_MIN, torch.arange(2, 21))
+    exact = bound.discrete_loss(schedule, error_sq, 20, T_MIN)
+    every = bound.monte_carlo_loss(schedule, error_sq, 20, T_MIN, torch.arange(2, 21))
     torch.testing.assert_close(every.mean(), exact, rtol=1e-12, atol=0)
     drawn = torch.randint(2, 21, (2000,), generator=torch.Generator().manual_seed(1))
-    estimates = elbo.monte_carlo_loss(schedule, error_sq, 20, T_MIN, drawn)
+    estimates = bound.monte_carlo_loss(schedule, error_sq, 20, T_MIN, drawn)
     assert (estimates.mean() - exact).abs() < 4 * estimates.std() / math.sqrt(2000)
     assert estimates.std() > 0.1 * exact
 
@@ -73,7 +72,7 @@ def test_noise_weight_is_minus_the_relative_slope_of_snr() -> None:
     generator = torch.Generator().manual_seed(2)
     y, eps, eps_hat = torch.randn(3, *RATES.shape, dtype=torch.float64, generator=generator)
     log_gamma = schedule.log_gamma(t)
-    guess = diffusion.clean_from_eps(diffusion.diffuse(y, eps, log_gamma), eps_hat, log_gamma)
+    guess = gaussian.clean_from_eps(gaussian.diffuse(y, eps, log_gamma), eps_hat, log_gamma)
     by_image = -schedule.snr(t, order=1) * (y - guess).square()
     by_noise = -schedule.log_snr(t, order=1) * (eps - eps_hat).square()
     torch.testing.assert_close(by_noise, by_image, rtol=1e-9, atol=0)
@@ -85,7 +84,7 @@ def test_continuous_loss_of_an_exact_denoiser_is_half_the_log_det() -> None:
     for schedule in (schedule_with(0.4, 1.6), schedule_with(1.0, 1.0)):
         ends = [schedule.snr(torch.tensor(t, dtype=torch.float64)) for t in (T_MIN, 1.0)]
         expected = ((1 + VARIANCE * ends[0]).log() - (1 + VARIANCE * ends[1]).log()).sum() / 2
-        loss = elbo.continuous_loss(schedule, mean_square_error(schedule), T_MIN)
+        loss = bound.continuous_loss(schedule, mean_square_error(schedule), T_MIN)
         torch.testing.assert_close(loss, expected, rtol=1e-10, atol=0)
 
 
@@ -93,9 +92,9 @@ def test_discrete_loss_converges_as_one_over_steps() -> None:
     """[CVDM App. E.2]: |L_T - L_inf| falls with slope -1."""
     schedule = schedule_with(0.4, 1.6)
     error_sq = mean_square_error(schedule)
-    limit = elbo.continuous_loss(schedule, error_sq, T_MIN)
+    limit = bound.continuous_loss(schedule, error_sq, T_MIN)
     sizes = [64, 128, 256, 512, 1024]
-    errors = [float((elbo.discrete_loss(schedule, error_sq, T, T_MIN) - limit).abs()) for T in sizes]
+    errors = [float((bound.discrete_loss(schedule, error_sq, T, T_MIN) - limit).abs()) for T in sizes]
     assert slope(sizes, errors) == pytest.approx(-1, abs=0.1)
 
 
@@ -104,27 +103,27 @@ def test_discretisation_bound_holds(num_steps: int) -> None:
     """[CVDM App. E.2]: |S_T - I| <= E1 + E2 + E3, with E1 through the largest SNR'' of each step."""
     schedule = schedule_with(0.4, 1.6)
     error_sq = mean_square_error(schedule)
-    discrete = elbo.discrete_loss(schedule, error_sq, num_steps, T_MIN)
-    distance = 2 * (discrete - elbo.continuous_loss(schedule, error_sq, T_MIN)).abs()
-    bound = elbo.discretisation_bound(schedule, error_sq, num_steps, T_MIN)
-    assert distance <= bound.total
+    discrete = bound.discrete_loss(schedule, error_sq, num_steps, T_MIN)
+    distance = 2 * (discrete - bound.continuous_loss(schedule, error_sq, T_MIN)).abs()
+    limit = bound.discretisation_bound(schedule, error_sq, num_steps, T_MIN)
+    assert distance <= limit.total
     # E1 also bounds what it stands for: the finite differences against the derivatives.
-    grid = elbo.times(num_steps, T_MIN)
+    grid = bound.times(num_steps, T_MIN)
     h = (1 - T_MIN) / num_steps
     gaps = [
         (((schedule.snr(grid[i]) - schedule.snr(grid[i - 1])) / h - schedule.snr(grid[i], 1)) * error_sq(grid[i])).sum()
         for i in range(2, num_steps + 1)
     ]
-    assert (torch.stack(gaps).sum() * h).abs() <= bound.difference
+    assert (torch.stack(gaps).sum() * h).abs() <= limit.difference
 
 
 def test_larger_curvature_of_snr_has_the_larger_constant() -> None:
     """The reason for the smoothness term: T times the bound, in the limit, grows with SNR''."""
     constants, curvatures = [], []
     for schedule in (schedule_with(0.4, 1.6), schedule_with(1.0, 1.0)):
-        bound = elbo.discretisation_bound(schedule, mean_square_error(schedule), 512, T_MIN)
-        constants.append((float(bound.difference) * 512, float(bound.total) * 512))
-        t = elbo.times(400, T_MIN)
+        limit = bound.discretisation_bound(schedule, mean_square_error(schedule), 512, T_MIN)
+        constants.append((float(limit.difference) * 512, float(limit.total) * 512))
+        t = bound.times(400, T_MIN)
         values = torch.stack([schedule.snr(time, 2).square().sum() for time in t])
         curvatures.append(float(values.mean()))
     assert curvatures[0] > 2 * curvatures[1]
@@ -146,7 +145,7 @@ def test_discrete_rate_converges_with_the_square_of_steps(name: str) -> None:
     sizes, errors = [200, 400, 800, 1600], []
     for num_steps in sizes:
         t = torch.arange(1, num_steps + 1, dtype=torch.float64) / num_steps
-        difference = elbo.beta_hat(schedule, t, num_steps) - schedule.beta(t) / num_steps
+        difference = bound.beta_hat(schedule, t, num_steps) - schedule.beta(t) / num_steps
         errors.append(float(difference.detach().abs().max()))
     assert slope(sizes, errors) == pytest.approx(-2, abs=0.1)
 
@@ -157,52 +156,52 @@ def test_bound_terms_are_what_the_paper_defines() -> None:
     error_sq = mean_square_error(schedule)
     num_steps = 400
     h = (1 - T_MIN) / num_steps
-    bound = elbo.discretisation_bound(schedule, error_sq, num_steps, T_MIN)
+    limit = bound.discretisation_bound(schedule, error_sq, num_steps, T_MIN)
     fine = torch.linspace(T_MIN, 1, 20_001, dtype=torch.float64)
     curvature = torch.stack([(schedule.snr(t, 2).abs() * error_sq(t)).sum() for t in fine])
-    assert float(bound.difference) == pytest.approx(h / 2 * float(torch.trapezoid(curvature, fine)), rel=0.03)
+    assert float(limit.difference) == pytest.approx(h / 2 * float(torch.trapezoid(curvature, fine)), rel=0.03)
     slopes = torch.stack([(schedule.snr(t, 1) * error_sq(t)).sum() for t in fine])
-    at_steps = torch.stack([(schedule.snr(t, 1) * error_sq(t)).sum() for t in elbo.times(num_steps, T_MIN)[1:]])
+    at_steps = torch.stack([(schedule.snr(t, 1) * error_sq(t)).sum() for t in bound.times(num_steps, T_MIN)[1:]])
     riemann = float((at_steps.sum() * h - torch.trapezoid(slopes, fine)).abs())
-    assert float(bound.riemann) == pytest.approx(riemann, rel=1e-3)
-    assert float(bound.first) == pytest.approx(abs(float(at_steps[0])) * h, rel=1e-12)
+    assert float(limit.riemann) == pytest.approx(riemann, rel=1e-3)
+    assert float(limit.first) == pytest.approx(abs(float(at_steps[0])) * h, rel=1e-12)
 
 
 def test_bound_takes_the_largest_curvature_of_a_step() -> None:
     """With four steps SNR'' varies much within one: the sum of its maxima is far above that of its means."""
     schedule = schedule_with(0.4, 1.6)
     error_sq = mean_square_error(schedule)
-    grid = elbo.times(4, T_MIN)
+    grid = bound.times(4, T_MIN)
     h = (1 - T_MIN) / 4
     expected = 0.0
     for i in range(2, 5):
         inside = torch.linspace(float(grid[i - 1]), float(grid[i]), 200, dtype=torch.float64)
         largest = torch.stack([schedule.snr(t, 2).abs() for t in inside]).amax(0)
         expected += float((h * h / 2 * largest * error_sq(grid[i])).sum())
-    bound = elbo.discretisation_bound(schedule, error_sq, 4, T_MIN)
-    assert float(bound.difference) == pytest.approx(expected, rel=1e-3)
+    limit = bound.discretisation_bound(schedule, error_sq, 4, T_MIN)
+    assert float(limit.difference) == pytest.approx(expected, rel=1e-3)
 
 
 ONE = torch.ones(1, 1, 1, 3, dtype=torch.float64)
 WRONG: dict[str, Callable[[Schedule], object]] = {
-    "t_min is 0.0; SNR is infinite at 0": lambda s: elbo.continuous_loss(s, lambda t: ONE, 0.0),
-    "t_min is 1.0; .* between 0 and 1": lambda s: elbo.continuous_loss(s, lambda t: ONE, 1.0),
-    "num_nodes is 0": lambda s: elbo.continuous_loss(s, lambda t: ONE, T_MIN, num_nodes=0),
-    "t_min is 0; .*": lambda s: elbo.discrete_loss(s, lambda t: ONE, 10, 0),
-    "num_steps is 1; give at least 2": lambda s: elbo.discrete_loss(s, lambda t: ONE, 1, T_MIN),
-    "num_steps is -3; give at least 2": lambda s: elbo.discretisation_bound(s, lambda t: ONE, -3, T_MIN),
-    "t_min is nan": lambda s: elbo.discretisation_bound(s, lambda t: ONE, 5, math.nan),
-    "t_min is -0.1": lambda s: elbo.times(5, -0.1),
-    "from 1 to 5; draw them from 2 to 5": lambda s: elbo.monte_carlo_loss(
+    "t_min is 0.0; SNR is infinite at 0": lambda s: bound.continuous_loss(s, lambda t: ONE, 0.0),
+    "t_min is 1.0; .* between 0 and 1": lambda s: bound.continuous_loss(s, lambda t: ONE, 1.0),
+    "num_nodes is 0": lambda s: bound.continuous_loss(s, lambda t: ONE, T_MIN, num_nodes=0),
+    "t_min is 0; .*": lambda s: bound.discrete_loss(s, lambda t: ONE, 10, 0),
+    "num_steps is 1; give at least 2": lambda s: bound.discrete_loss(s, lambda t: ONE, 1, T_MIN),
+    "num_steps is -3; give at least 2": lambda s: bound.discretisation_bound(s, lambda t: ONE, -3, T_MIN),
+    "t_min is nan": lambda s: bound.discretisation_bound(s, lambda t: ONE, 5, math.nan),
+    "t_min is -0.1": lambda s: bound.times(5, -0.1),
+    "from 1 to 5; draw them from 2 to 5": lambda s: bound.monte_carlo_loss(
         s, lambda t: ONE, 5, T_MIN, torch.arange(1, 6)
     ),
-    "from 2 to 6; draw them from 2 to 5": lambda s: elbo.monte_carlo_loss(
+    "from 2 to 6; draw them from 2 to 5": lambda s: bound.monte_carlo_loss(
         s, lambda t: ONE, 5, T_MIN, torch.arange(2, 7)
     ),
-    "s is 0.0 and t 0.5; give 0 < s < t": lambda s: elbo.step_loss(s, ONE, torch.tensor(0.0), torch.tensor(0.5)),
-    "s is 0.5 and t 0.25": lambda s: elbo.step_loss(s, ONE, torch.tensor(0.5), torch.tensor(0.25)),
-    "num_steps is 0; give at least 1": lambda s: elbo.beta_hat(s, torch.tensor(0.5), 0),
-    "t reaches 0.05, inside the first step; give t >= 1/10": lambda s: elbo.beta_hat(s, torch.tensor(0.05), 10),
+    "s is 0.0 and t 0.5; give 0 < s < t": lambda s: bound.step_loss(s, ONE, torch.tensor(0.0), torch.tensor(0.5)),
+    "s is 0.5 and t 0.25": lambda s: bound.step_loss(s, ONE, torch.tensor(0.5), torch.tensor(0.25)),
+    "num_steps is 0; give at least 1": lambda s: bound.beta_hat(s, torch.tensor(0.5), 0),
+    "t reaches 0.05, inside the first step; give t >= 1/10": lambda s: bound.beta_hat(s, torch.tensor(0.05), 10),
 }
 
 
@@ -216,4 +215,4 @@ def test_the_first_step_is_allowed_in_float32() -> None:
     for num_steps in (3, 7, 49, 1000):
         t = torch.arange(1, num_steps + 1) / num_steps
         schedule = Schedule(torch.ones(num_steps, 1, 1, 1), LinearWarp(1.0, 1.0), reference_rate=1.0)
-        assert bool((elbo.beta_hat(schedule, t, num_steps) > 0).all())
+        assert bool((bound.beta_hat(schedule, t, num_steps) > 0).all())

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.diffusion.sampling import LAST_NOISE, Solver
-from sfumato.statistics.ranks import central_interval
-from sfumato.statistics.report import Estimate
+from sfumato.statistics.calibration_report import Estimate
+from sfumato.statistics.rank_histogram import central_interval
 from sfumato.statistics.scores import crps, spread_and_error
 from sfumato.statistics.significance import interval, ratio_interval
 from sfumato.system.errors import RecipeError

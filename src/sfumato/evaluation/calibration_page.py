@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sfumato.evaluation.calibrate import Checked
 from sfumato.evaluation.held_out import HeldOutImage
 from sfumato.figures.plotting import new_figure, save_figure, use_logarithms
-from sfumato.models.correction import Correction
-from sfumato.statistics.report import CalibrationReport
+from sfumato.models.intervals import Correction
+from sfumato.statistics.calibration_report import CalibrationReport
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
