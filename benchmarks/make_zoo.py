@@ -33,7 +33,8 @@ from sfumato.export.card import Credits, model_card
 from sfumato.models import recipe as recipes
 from sfumato.models.model_file import JSON, LoadedModel, ModelInfo, save_model, set_calibration
 from sfumato.models.recipe import Recipe
-from sfumato.restoration.in_memory import as_restored, restore
+from sfumato.restoration.conditions import as_restored
+from sfumato.restoration.in_memory import restore
 from sfumato.restoration.intervals import sampled_by
 from sfumato.statistics import metrics
 from sfumato.training.preparation import open_held_out

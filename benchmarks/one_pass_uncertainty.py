@@ -34,7 +34,7 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
 from sfumato.evaluation.inspection import crops
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.in_memory import draw_blocks
+from sfumato.restoration.restorer import Restorer
 from sfumato.statistics.calibration_report import Estimate
 from sfumato.statistics.significance import interval
 from sfumato.training.preparation import open_test_set
@@ -106,10 +106,9 @@ def measured(
 
 def _draws(model: LoadedModel, condition: torch.Tensor, image: int) -> Map:
     """Draws of the first channel, shape (N, H, W), in the units of the targets."""
-    blocks = draw_blocks(
-        condition, model, num_samples=SAMPLES, batch=SAMPLES, num_steps=STEPS, noise=NoiseField(0, image=image)
-    )
-    draws: Map = model.info.target.invert(torch.cat(list(blocks)))[:, 0].double().numpy()
+    restorer = Restorer.of(model, SAMPLES, STEPS)
+    kept = restorer.draw(condition, NoiseField(0, image=image), batch=SAMPLES, keep=(...,)).kept
+    draws: Map = model.info.target.invert(torch.stack(kept))[:, 0].double().numpy()
     return draws
 
 

@@ -32,12 +32,11 @@ from random_models import write_random_model
 from sfumato.data.images.output import OutputImage
 from sfumato.data.normalize import Normalization
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.posterior import Posterior
 from sfumato.models.model_file import load
 from sfumato.restoration.engines import Dask
-from sfumato.restoration.in_memory import draw_blocks
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
+from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.run import Progress, run_restoration
 from sfumato.system.allocation import keep_freed_memory
 
@@ -160,6 +159,7 @@ RESUME = """
 import json, resource, sys, time
 from pathlib import Path
 import sfumato.restoration.run  # what is imported before is not the plan's
+from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.planning import Settings, plan_restoration
 from sfumato.restoration.run import run_restoration
 import zarr, yaozarrs
@@ -206,9 +206,8 @@ def thin(folder: Path, bars: Bars) -> None:
             task = one.job.plan.task(number)
             condition = one.measured.condition(0, task.seen_corner, task.seen_size)
             noise = NoiseField(0, origin=task.seen_corner)
-            blocks = draw_blocks(condition, one.model, num_samples=4, batch=2, num_steps=8, noise=noise)
-            summary = Posterior.of(blocks, 4)
-            assert summary.std.isfinite().all()
+            drawn = Restorer.of(one.model, 4, 8).draw(condition, noise, batch=2)
+            assert drawn.posterior.std.isfinite().all()
         return time.monotonic() - started
 
     torch.set_num_threads(1)

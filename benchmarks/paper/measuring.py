@@ -37,7 +37,8 @@ from sfumato.physics.optics import SIM_EXTENSION, blur
 from sfumato.problems.microscopy_simulation import Microscope as Simulated
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
-from sfumato.restoration.in_memory import normalised, regress
+from sfumato.restoration.conditions import condition_of
+from sfumato.restoration.restorer import Restorer
 from sfumato.statistics import metrics
 from sfumato.statistics.rank_histogram import central_interval
 from sfumato.statistics.resolution import decorrelation
@@ -121,7 +122,7 @@ class Drawing:
     def of(self, image: TestImage, place: int, file: Path) -> tuple[Tensor, Tensor, float]:
         """Condition (1, K, H, W), draws (N, C, H, W) and the seconds that one took; from the file if they are its."""
         measured = central(image.condition, self.side)
-        condition, _ = normalised(measured, self.model, on_target_grid=True)
+        condition = condition_of(measured, self.model, on_target_grid=True).condition()
         told = [self.model.sha256, image.name, place, dataclasses.asdict(self.draw), self.num_samples, self.side]
         fingerprint = hashlib.sha256(json.dumps(told).encode() + measured.tobytes()).hexdigest()
         if file.exists():
@@ -275,7 +276,7 @@ def draws_of(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_
     with _precision(recipe):
         parts = list(_parts(model, condition, place, draw, num_samples))
     found = model.info.target.invert(torch.cat(parts), axis=1).double()
-    return (found + 1) / 2 if recipe.data.normalize == "image" else found
+    return (found + 1) / 2 if recipe.data.scales_each_image else found
 
 
 def _precision(recipe: Recipe) -> torch.autocast:
@@ -287,8 +288,8 @@ def _parts(model: LoadedModel, condition: Tensor, place: int, draw: Draw, num_sa
     """Draws as the network gives them, a few at a time, each (n, C, H, W)."""
     settings = model.info.recipe.sample
     chosen = draw if draw.name else settings
-    if isinstance(model.model, Regression):
-        yield regress(condition, model)[None]
+    if not model.model.draws_samples:
+        yield from Restorer.of(model).draws(condition, NoiseField(0))
     else:
         for first in range(0, num_samples, BATCH):
             yield sample(
@@ -452,7 +453,7 @@ def _in_pieces(model: LoadedModel, condition: Array, size: tuple[int, int], plac
     for top in range(0, condition.shape[1], size[0]):
         for left in range(0, condition.shape[2], size[1]):
             cut = np.s_[:, top : top + size[0], left : left + size[1]]
-            part, _ = normalised(np.ascontiguousarray(condition[cut]), model, on_target_grid=True)
+            part = condition_of(np.ascontiguousarray(condition[cut]), model, on_target_grid=True).condition()
             estimate[cut] = draws_of(model, part, place, OWN, num_samples).mean(0).numpy()
     return estimate
 
@@ -475,7 +476,7 @@ def _levels(cell: Cell, places: Places) -> _Found:
     for place, image in enumerate(held_out_images(cell.problem, test_set, number, recipe, places)):
 
         def work(image: TestImage = image, place: int = place) -> Values:
-            condition, _ = normalised(central(image.condition, side), model, on_target_grid=True)
+            condition = condition_of(central(image.condition, side), model, on_target_grid=True).condition()
             target = as_seen(central(image.truth, side), model)
             with torch.no_grad(), _precision(recipe):
                 return unknown_share(model.model, condition, target, seed=place)
@@ -486,7 +487,7 @@ def _levels(cell: Cell, places: Places) -> _Found:
 def as_seen(truth: Array, model: LoadedModel) -> Tensor:
     """A truth (C, H, W) as the network is trained on it, shape (1, C, H, W)."""
     seen = in_units(truth, model.info.recipe)
-    if model.info.recipe.data.normalize == "image":
+    if model.info.recipe.data.scales_each_image:
         seen = 2 * seen - 1
     return model.info.target.apply(torch.from_numpy(np.ascontiguousarray(seen)).float(), axis=0)[None]
 

@@ -25,7 +25,7 @@ from sfumato.figures.schedule_and_samples import (
     draw_schedule,
 )
 from sfumato.models.model_file import LoadedModel, load
-from sfumato.restoration.in_memory import normalised
+from sfumato.restoration.conditions import condition_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -219,7 +219,7 @@ def _image(picture: Picture, cell: Cell, places: Places) -> TestImage:
 
 
 def _condition(image: TestImage, model: LoadedModel, side: int) -> torch.Tensor:
-    return normalised(central(image.condition, side), model, on_target_grid=True)[0]
+    return condition_of(central(image.condition, side), model, on_target_grid=True).condition()
 
 
 def _estimate(cell: Cell, image: TestImage, truth: Array, places: Places) -> Array:

@@ -23,8 +23,8 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.models.build import build_model
 from sfumato.models.model_file import LoadedModel, ModelInfo, load, save_model
 from sfumato.models.recipe import parse
+from sfumato.restoration.conditions import Measured
 from sfumato.restoration.interactive import Parts
-from sfumato.restoration.measured import Measured
 from sfumato.system.errors import SfumatoError
 
 FAR = 2**30

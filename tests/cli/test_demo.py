@@ -24,7 +24,8 @@ from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import inspect_model, load
 from sfumato.physics.structures import STRUCTURES
 from sfumato.problems.demo_specimens import FIELDS, SEED, Specimen, simulate_specimens
-from sfumato.restoration.in_memory import Restored, as_restored
+from sfumato.restoration.conditions import as_restored
+from sfumato.restoration.in_memory import Restored
 from sfumato.system.errors import ModelFileError, RunError
 from zoo_data import CALIBRATION_SEED, TEST_SEED, TRAINING_SEED
 

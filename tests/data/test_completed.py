@@ -19,8 +19,8 @@ from sfumato.export.card import Credits, model_card
 from sfumato.export.example import example_image
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.recipe import Recipe, parse
+from sfumato.restoration.conditions import Measured
 from sfumato.restoration.intervals import sampled_by
-from sfumato.restoration.measured import Measured
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
 from sfumato.system.errors import ImageError

@@ -26,7 +26,7 @@ from sfumato.evaluation.inspection import read_image
 from sfumato.models.model_file import LoadedModel, save_model
 from sfumato.models.recipe import Recipe
 from sfumato.problems.natural import coarsen
-from sfumato.restoration.in_memory import enlargement, normalised
+from sfumato.restoration.conditions import condition_of, enlargement
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
 from sfumato.system.errors import ImageError, PairingError
@@ -125,10 +125,10 @@ def test_restoring_sees_what_training_saw(model: LoadedModel, folders: tuple[str
     condition = trained.train.read(0, [0, 0], trained.train.spatial(0))[0]
     saw = model.info.condition.apply(torch.from_numpy(np.asarray(condition, np.float32))[None])
     name = Path(folders[0]) / f"{trained.train.name(0)}.tif"
-    sees, _ = normalised(open_image(name).read(), model)
+    sees = condition_of(open_image(name).read(), model).condition()
     assert torch.equal(sees, saw)
     enlarged, _ = read_image(model, name, None, allow_seen=True)
-    assert torch.equal(normalised(enlarged, model, on_target_grid=True)[0], saw)
+    assert torch.equal(condition_of(enlarged, model, on_target_grid=True).condition(), saw)
 
 
 def test_a_file_is_restored_to_twice_the_size_and_half_the_pixel(

@@ -16,7 +16,7 @@ from sfumato.data.images.io import open_image
 from sfumato.diffusion.schedule import LearnedSchedule, LinearSchedule, PaperSchedule
 from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
 from sfumato.nn import UNet
-from sfumato.restoration.in_memory import normalised
+from sfumato.restoration.conditions import condition_of
 from sfumato.system.errors import ImageError
 from sfumato.training.train import train
 from small_runs import recipe
@@ -70,7 +70,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_hint_of_an_array_is_the_integral_of_beta_and_one_sample_will_do(model_file: Path, image: Path) -> None:
     model, pixels = load(model_file), open_image(image).read({})
     restored = restore(pixels, model, num_samples=1, uncertainty="schedule")
-    condition, _ = normalised(pixels, model)
+    condition = condition_of(pixels, model).condition()
     with torch.no_grad():
         rate = model.model.schedule(condition).rate[0, 0].numpy()
     assert restored.std is None

@@ -20,7 +20,7 @@ from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import Recipe, load
 from sfumato.problems.microscopy_simulation import simulate
 from sfumato.problems.registry import PROBLEMS
-from sfumato.restoration.in_memory import normalised
+from sfumato.restoration.conditions import condition_of
 from sfumato.training.preparation import prepare
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -83,7 +83,7 @@ def test_recipes_as_printed_sample_as_printed(path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(type(model.model), "predict", watched)
     image = np.random.default_rng(0).random((channels, 16, 16), dtype=np.float32)
     sfumato.restore(image, model, num_samples=2)
-    normalised_image, _ = normalised(image, model)
+    normalised_image = condition_of(image, model).condition()
     schedule = model.model.schedule(normalised_image)
     assert len(seen) == 10
     for i, log_gamma in zip(range(10, 0, -1), seen, strict=True):

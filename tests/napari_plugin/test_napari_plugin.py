@@ -275,7 +275,7 @@ def test_errors_are_notifications_with_their_own_text(viewer: Any, model_file: P
 
 @needs_display
 def test_the_schedule_follows_the_cursor(viewer: Any, model_file: Path) -> None:
-    from sfumato.restoration.measured import Measured
+    from sfumato.restoration.conditions import Measured
 
     (layer,) = viewer.open_sample("sfumato", "time_series")
     widget = opened(viewer, "Schedule", model_file)

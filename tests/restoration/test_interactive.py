@@ -11,9 +11,10 @@ from pair_folders import make_pairs
 from sfumato.data.images.array_image import ArrayImage
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, set_calibration
+from sfumato.restoration import interactive
+from sfumato.restoration.conditions import Measured
 from sfumato.restoration.interactive import Field, Parts
-from sfumato.restoration.local_schedule import curves_at, schedule_of
-from sfumato.restoration.measured import Measured
+from sfumato.restoration.schedule_map import curves_at, schedule_of
 from sfumato.system.errors import ImageError
 from sfumato.training.train import train
 from small_runs import recipe
@@ -74,7 +75,7 @@ def test_a_field_and_the_parts_of_a_large_image_are_those_of_the_whole(
 ) -> None:
     image = measured(pixels(200, 40), "YX", model)
     whole = sfumato.restore(image.read(0, (0, 0), (200, 40))[0], model, num_samples=2, num_steps=1).mean
-    monkeypatch.setitem(__import__("sfumato.restoration.interactive").restoration.parts._CHUNK, 2, 64)
+    monkeypatch.setitem(interactive._CHUNK, 2, 64)
     chunked = Parts(image, model, num_samples=2, num_steps=1)
     assert chunked.num_calls == 4 * 2 * 1
     np.testing.assert_allclose(chunked.restore()["mean"][0, 0], whole, atol=1e-4)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.restoration.job import Output
 from sfumato.restoration.output_names import as_begun, beside
+from sfumato.restoration.outputs import Output
 
 
 @pytest.mark.parametrize(

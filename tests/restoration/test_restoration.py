@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,15 @@ from sfumato.diffusion.sampling import sample
 from sfumato.models.model_file import load
 from sfumato.nn import UNet
 from sfumato.restoration import run
+from sfumato.restoration.conditions import condition_of
 from sfumato.restoration.engines import Dask
 from sfumato.restoration.folder import restore_folder
 from sfumato.restoration.frozen_norms import Statistics
-from sfumato.restoration.in_memory import draw_blocks, normalised, restore
+from sfumato.restoration.in_memory import restore
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration, png_dtype
+from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.run import Progress, run_restoration, verify
 from sfumato.system.errors import ImageError, ModelFileError, RunError
 from untrained_models import SMALL, noise, write_model
@@ -361,12 +364,13 @@ def test_another_job_is_refused_with_what_differs(model: Path, source: Path, tmp
         run_restoration(plan_restoration(model, source, tmp_path / "out.zarr", other))
 
 
-def test_a_model_that_changed_is_refused(source: Path, tmp_path: Path) -> None:
+def test_a_worker_refuses_a_model_that_changed(source: Path, tmp_path: Path) -> None:
+    """The process that planned has the model; a worker reads the file."""
     path = write_model(tmp_path / "model.safetensors")
     planned = plan_restoration(path, source, tmp_path / "out.zarr", SMALL)
     write_model(path, norm="instance")
     with pytest.raises(RunError, match="the job was planned with"):
-        run_restoration(planned)
+        run_restoration(planned, engine=Dask(1))
     assert issubclass(ModelFileError, ValueError)
 
 
@@ -374,18 +378,16 @@ def test_out_of_memory_halves_the_batch_and_says_so(
     model: Path, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The allocator's refusal is planted: to exhaust a machine's memory in a test would end other processes."""
-    from sfumato.restoration import regions
+    real = Restorer.draws
 
-    real = draw_blocks
-
-    def refusing(*args: object, batch: int, **kwargs: object) -> object:
+    def refusing(self: Restorer, *args: Any, batch: int, **kwargs: Any) -> Iterator[torch.Tensor]:
         if batch > 1:
             raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried ...")
-        return real(*args, batch=batch, **kwargs)  # type: ignore[arg-type]
+        return real(self, *args, batch=batch, **kwargs)
 
     smooth = plan_restoration(model, source, tmp_path / "smooth.zarr", SMALL)
     run_restoration(smooth)
-    monkeypatch.setattr(regions, "draw_blocks", refusing)
+    monkeypatch.setattr(Restorer, "draws", refusing)
     planned = plan_restoration(model, source, tmp_path / "out.zarr", SMALL)
     run_restoration(planned)
     np.testing.assert_allclose(read(planned), read(smooth), rtol=1e-4)
@@ -614,10 +616,9 @@ def test_a_model_is_sampled_as_its_recipe_says(model: Path, said: dict[str, Any]
     recipe = loaded.info.recipe
     recipe = recipe.model_copy(update={"sample": recipe.sample.model_copy(update=said)})
     changed = dataclasses.replace(loaded, info=dataclasses.replace(loaded.info, recipe=recipe))
-    condition, _ = normalised(noise(24, 16), loaded)
-    drawn: dict[str, Any] = {"num_samples": 2, "batch": 2, "num_steps": 3, "noise": NoiseField(1)}
+    condition = condition_of(noise(24, 16), loaded).condition()
     expected = sample(loaded.model, condition, num_samples=2, num_steps=3, seed=1, **said)[:, 0]
-    (found,), (plain,) = (draw_blocks(condition, each, **drawn) for each in (changed, loaded))
+    (found,), (plain,) = (Restorer.of(each, 2, 3).draws(condition, NoiseField(1)) for each in (changed, loaded))
     torch.testing.assert_close(found, expected)
     assert not torch.allclose(found, plain)
 

@@ -11,12 +11,12 @@ from sfumato.audit.consistency import Consistency, ContradictionError, check_con
 from sfumato.audit.disagreement import Disagreement, check_disagreement
 from sfumato.audit.forward import Forward, blurring, defocusing, imaging
 from sfumato.data.domain import ASPECTS, Domain, Judgement
-from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
-from sfumato.restoration.in_memory import draw_whole, normalised, regress
-from sfumato.restoration.intervals import sampled_by
+from sfumato.restoration.conditions import condition_of
+from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import ImageError
 
 __all__ = ["Audit", "Optics", "audit", "choose_forward", "draw_samples", "judge_domain"]
@@ -212,14 +212,10 @@ def draw_samples(
     image: Array, model: LoadedModel, *, num_samples: int, num_steps: int | None = None, seed: int = 0
 ) -> NDArray[np.float32]:
     """Samples (N, C, F H, F W) of an image (K, H, W); one from a regression."""
-    condition, _ = normalised(image, model)
-    if isinstance(model.model, Regression):
-        return np.asarray(model.info.target.invert(regress(condition, model)[None]).numpy())
-    if num_samples < 2:
-        raise ImageError(f"num_samples is {num_samples}; samples can only disagree if there are two; give more")
-    sampled = sampled_by(model, num_samples, num_steps)
-    blocks = draw_whole(condition, model, sampled, seed=seed)
-    return np.asarray(model.info.target.invert(torch.cat(list(blocks))).numpy())
+    restorer = Restorer.of(model, num_samples, num_steps)
+    restorer.check_spread()
+    kept = restorer.draw(condition_of(image, model).condition(), NoiseField(seed), keep=(...,)).kept
+    return np.asarray(model.info.target.invert(torch.stack(kept)).numpy())
 
 
 def judge_domain(image: Array, model: LoadedModel) -> Judgement | None:
@@ -227,7 +223,7 @@ def judge_domain(image: Array, model: LoadedModel) -> Judgement | None:
     described = model.info.audit.get("domain")
     if described is None:
         return None
-    condition, _ = normalised(image, model)
+    condition = condition_of(image, model).condition()
     try:
         return Domain.from_json(described).judge(model.info.condition.invert(condition)[0].cpu().numpy())
     except ValueError as error:

@@ -16,8 +16,9 @@ from sfumato.data.images.io import open_image
 from sfumato.models.bundled import demo_model
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.demo_specimens import FIELDS, Specimen, simulate_specimens, write_specimens
+from sfumato.restoration.conditions import as_restored
 from sfumato.restoration.folder import restore_folder
-from sfumato.restoration.in_memory import Restored, as_restored
+from sfumato.restoration.in_memory import Restored
 from sfumato.system.atomic_files import advice_on
 from sfumato.system.errors import ModelFileError, RunError
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from sfumato.data.enlarged import enlarge
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.demo_specimens import Specimen
-from sfumato.restoration.in_memory import Restored, as_restored, enlargement
+from sfumato.restoration.conditions import as_restored, enlargement
+from sfumato.restoration.in_memory import Restored
 from sfumato.statistics.metrics import affine_fit, psnr
 
 __all__ = ["Score", "relative", "score"]

@@ -5,7 +5,7 @@ r"""CVDM: a learned schedule and a denoising network, trained together.  [CVDM S
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -90,6 +90,9 @@ class CVDM(nn.Module):
         >>> model.loss(condition, target, t=torch.rand(2), eps=eps).total.shape
         torch.Size([])
     """
+
+    draws_samples: ClassVar[bool] = True
+    """Whether there is a posterior to draw from."""
 
     def __init__(
         self,
@@ -221,6 +224,10 @@ class CVDM(nn.Module):
         if self.objective == "elbo":
             return -(1 - self.t_min) * schedule.log_snr(t, order=1)
         return None
+
+    def validated(self, terms: Losses) -> Tensor:
+        """Which of the terms say how good a model is; the others say how it is to learn."""
+        return terms.diffusion + terms.prior
 
     def forward(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The same as :meth:`loss`: training goes through here, where DistributedDataParallel listens."""

@@ -34,6 +34,8 @@ class Regression(CVDM):
         1.0
     """
 
+    draws_samples = False
+
     def __init__(
         self, network: Callable[[Tensor], Tensor], *, target_channels: int = 1, residual: Residual = False
     ) -> None:
@@ -48,6 +50,10 @@ class Regression(CVDM):
         """Nothing is left once the centre is known: clean image 0, and all of ``noisy`` is noise."""
         noise = noisy / (-torch.expm1(log_gamma)).sqrt()
         return Prediction(torch.zeros_like(noisy), noise, (log_gamma / 2).exp() * noise)
+
+    def validated(self, terms: Losses) -> Tensor:
+        """The mean square error, which is all there is."""
+        return terms.mean
 
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The mean square error, under the name ``mean``; times and noise have no say.

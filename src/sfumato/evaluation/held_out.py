@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from sfumato.data.grouping import find_units
 from sfumato.data.seen import look_up, refuse_seen
 from sfumato.data.sources import PairSource, evenly_spread
-from sfumato.diffusion.posterior import Posterior
-from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.noise import NoiseField
 from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.channels import measured_channels
-from sfumato.restoration.in_memory import as_restored, draw_whole, normalised
+from sfumato.restoration.conditions import as_restored, condition_of, measured_channels
+from sfumato.restoration.restorer import Restorer
 from sfumato.statistics.rank_histogram import central_interval
 from sfumato.system.errors import ImageError
 
@@ -77,8 +76,8 @@ def restore_held_out(
         CalibrationError: If the model was trained or validated on some of the images.
         ImageError: If the images do not fit the model, or the model makes no samples.
     """
-    if isinstance(model.model, Regression):
-        raise ImageError("this model is a regression, which has no samples; expected a model that draws them")
+    restorer = Restorer(model, sampled)
+    restorer.check_samples("to calibrate")
     takes = (measured_channels(model.info), model.info.condition_channels)
     if source.condition_channels not in takes or source.target_channels != model.info.target_channels:
         raise ImageError(
@@ -95,14 +94,11 @@ def restore_held_out(
     found = []
     for place, index in enumerate(chosen):
         measured, truth = source.read(index, [0] * source.ndim, source.spatial(index))
-        condition, _ = normalised(measured, model, on_target_grid=True)
+        condition = condition_of(measured, model, on_target_grid=True).condition()
         wanted = model.info.target.of_pixels(as_restored(truth, model), axis=0)
         middle = _middle(wanted.shape[1:], keep_side)
-        posterior, kept = Posterior(sampled.num_samples, quantiles=ends), []
-        for block in draw_whole(condition, model, sampled, seed=seed, image=place):
-            posterior.add(block)
-            if keep_side:
-                kept.append(block[middle].numpy())
+        noise = NoiseField(seed, image=place)
+        posterior, kept = restorer.draw(condition, noise, quantiles=ends, keep=middle if keep_side else None)
         low, high = (posterior.quantile(end) for end in ends)
         inside = float(((wanted >= low) & (wanted <= high)).double().mean())
         found.append(
@@ -112,7 +108,7 @@ def restore_held_out(
                 posterior.std.numpy(),
                 inside,
                 wanted[middle].numpy() if keep_side else None,
-                np.concatenate(kept) if keep_side else None,
+                np.stack([draw.numpy() for draw in kept]) if keep_side else None,
                 unit=units[place],
                 seen=splits[place],
             )

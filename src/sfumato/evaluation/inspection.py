@@ -1,6 +1,5 @@
 """A look into one model: its networks, and its schedule and samples on one image, as the paper's figures."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,22 +14,21 @@ from sfumato.data.images.io import open_image
 from sfumato.data.images.shares import as_shares
 from sfumato.data.pairs import Pair
 from sfumato.data.pixel_hash import PairHashes, pixel_hash
-from sfumato.data.scaling import image_range
 from sfumato.data.seen import look_up, refuse_seen
 from sfumato.data.sources import FilePairs, FrameReader, PairSource, evenly_spread
-from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.evaluation.sampler_settings import Comparison, Setting, compare
 from sfumato.figures.network_diagram import draw_network
 from sfumato.figures.plotting import save_figure
 from sfumato.figures.schedule_and_samples import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
-from sfumato.models.model_file import LoadedModel
+from sfumato.models.model_file import LoadedModel, sampled_as
 from sfumato.models.ownership import Written
 from sfumato.models.recipe import SampleRecipe
 from sfumato.problems.registry import takes_shares
-from sfumato.restoration.channels import told_channels
-from sfumato.restoration.in_memory import as_restored, draw_whole, enlargement, normalised
+from sfumato.restoration.conditions import as_restored, condition_of, enlargement, told_channels
 from sfumato.restoration.intervals import sampled_by
+from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import ImageError
 from sfumato.system.marks import PICTURE
 
@@ -153,10 +151,9 @@ def draw_posterior(
     """
     _check_samples(model, num_samples)
     folder = Path(folder)
-    condition, _ = normalised(measured, model, on_target_grid=True)
-    sampled = sampled_by(model, num_samples, num_steps)
-    blocks = draw_whole(condition, model, sampled, seed=seed)
-    draws = model.info.target.invert(torch.cat(list(blocks)))[:, 0].numpy()
+    condition = condition_of(measured, model, on_target_grid=True).condition()
+    kept = Restorer.of(model, num_samples, num_steps).draw(condition, NoiseField(seed), keep=(...,)).kept
+    draws = model.info.target.invert(torch.stack(kept))[:, 0].numpy()
     with torch.no_grad():
         schedule = model.model.schedule(condition)
     seen = np.asarray(measured[0], np.float32)
@@ -222,12 +219,9 @@ def compare_steps(
     pairs = crops(model, source, most=most, crop=crop)
 
     def draw(setting: Setting, image: int) -> Tensor:
-        recipe = model.info.recipe
-        recipe = recipe.model_copy(update={"sample": drawn_by(setting, recipe.sample)})
-        changed = dataclasses.replace(model, info=dataclasses.replace(model.info, recipe=recipe))
-        sampled = sampled_by(changed, num_samples, setting.num_steps)
-        blocks = draw_whole(pairs[image][0], changed, sampled, seed=seed, image=image)
-        return model.info.target.invert(torch.cat(list(blocks)), axis=1)
+        restorer = Restorer(model, sampled_as(drawn_by(setting, model.info.recipe.sample), num_samples))
+        kept = restorer.draw(pairs[image][0], NoiseField(seed, image=image), keep=(...,)).kept
+        return model.info.target.invert(torch.stack(kept), axis=1)
 
     return compare(draw, lambda image: pairs[image][1], settings, num_images=len(pairs), level=level, progress=progress)
 
@@ -247,15 +241,13 @@ def crops(model: LoadedModel, source: PairSource, *, most: int, crop: int | None
         most: Only so many, spread evenly over the set.
         crop: Only the middle of each; ranges of images that are scaled by themselves are those of the whole.
     """
-    data = model.info.recipe.data
     pairs = []
     for index in evenly_spread(len(source), most):
         seen, truth = source.read(index, [0] * source.ndim, source.spatial(index))
         sizes = [min(side, crop or side) for side in seen.shape[1:]]
         corners = [(side - size) // 2 for side, size in zip(seen.shape[1:], sizes, strict=True)]
         middle = (slice(None), *(slice(c, c + s) for c, s in zip(corners, sizes, strict=True)))
-        low_high = image_range(seen, data.quantiles) if data.normalize == "image" else None
-        condition, _ = normalised(seen[middle], model, on_target_grid=True, low_high=low_high)
+        condition = condition_of(seen, model, on_target_grid=True).condition(0, corners, sizes)
         pairs.append((condition, torch.from_numpy(as_restored(truth, model)[middle]).float()))
     return pairs
 
@@ -266,9 +258,6 @@ def _refuse_trained(model: LoadedModel, hashes: PairHashes, name: str, allowed: 
 
 
 def _check_samples(model: LoadedModel, num_samples: int) -> None:
-    if isinstance(model.model, Regression):
-        raise ImageError(
-            "this model is a regression: it has no schedule and no samples to draw; inspect a diffusion model"
-        )
-    if num_samples < 2:
-        raise ImageError(f"num_samples is {num_samples}; a standard deviation needs at least 2; give more")
+    restorer = Restorer.of(model, num_samples)
+    restorer.check_samples("to draw")
+    restorer.check_spread()

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from sfumato.data.seen import SeenImages
-from sfumato.diffusion.regression import Regression
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.physics.deconvolution import richardson_lucy, wiener
 from sfumato.physics.optics import cutoff_frequency
@@ -86,9 +85,9 @@ def model_method(
 
     drawn = sampled_by(model, num_samples, num_steps)
     about = f"mean of {num_samples} samples, {drawn.num_steps} steps, solver {drawn.solver}, seed {seed}"
-    if isinstance(model.model, Regression):
+    if not model.model.draws_samples:
         about = "regression, one pass"
-    relative = model.info.recipe.data.normalize == "image"
+    relative = model.info.recipe.data.scales_each_image
     return Method(name, run, f"{about}, model {model.sha256[:12]}", relative, model.info.seen)
 
 

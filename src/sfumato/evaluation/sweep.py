@@ -165,7 +165,7 @@ def _score(
     """The metric of one candidate on each validation image, from its file if it was scored before."""
     run = train(recipe, folder, device=device, quiet=quiet)
     # Where each image is scaled by itself, estimates are known up to their scale.
-    affine = recipe.data.normalize == "image"
+    affine = recipe.data.scales_each_image
     asked = {"metric": metric.name, "samples": num_samples, "most": most, "steps": recipe.train.steps, "affine": affine}
     kept = folder / _scores_name(metric)
     if kept.exists():

@@ -18,7 +18,8 @@ from sfumato.export.example import example_image
 from sfumato.export.graph import onnx_library, save_graph
 from sfumato.export.sampler import output_names, sampler_graph
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.in_memory import enlargement, restore
+from sfumato.restoration.conditions import enlargement
+from sfumato.restoration.in_memory import restore
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import stride
 from sfumato.system.atomic_files import replace_bytes

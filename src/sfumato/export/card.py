@@ -7,7 +7,7 @@ provenance, `images` says where training images come from and `limits` what the 
 from dataclasses import dataclass
 
 from sfumato.models.model_file import LoadedModel, ModelInfo
-from sfumato.restoration.channels import measured_channels
+from sfumato.restoration.conditions import measured_channels
 from sfumato.system.escaping import in_markdown
 from sfumato.system.version import __version__
 
@@ -105,7 +105,7 @@ def _factor(factor: tuple[int, ...] | None) -> str:
 
 def _range(model: LoadedModel, side: str) -> str:
     """What becomes -1 and 1, which is where nearly all training pixels lay."""
-    if model.info.recipe.data.normalize == "image":
+    if model.info.recipe.data.scales_each_image:
         return "each image is scaled by its own quantiles"
     norm = getattr(model.info, side)
     spans = [f"{o - s:.4g} to {o + s:.4g}" for o, s in zip(norm.offset, norm.scale, strict=True)]
@@ -168,6 +168,6 @@ def _limits(model: LoadedModel) -> str:
     ]
     if own := model.info.provenance.get(_LIMITS):
         lines.insert(0, f"- {in_markdown(own, code=True)}")
-    if model.info.recipe.data.normalize == "image":
+    if model.info.recipe.data.scales_each_image:
         lines.append("- Intensities are relative: each image is scaled by itself, so two outputs do not compare.")
     return "\n".join(lines)

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from sfumato.data.images.io import open_image
 from sfumato.data.images.shares import as_shares
-from sfumato.data.sources import FrameReader
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.registry import takes_shares
-from sfumato.restoration.channels import completed, measured_channels
+from sfumato.restoration.conditions import Measured, measured_channels
 from sfumato.system.errors import ImageError
 
 __all__ = ["example_image"]
@@ -40,7 +39,8 @@ def example_image(model: LoadedModel, source: Path | None, side: int) -> NDArray
             fine = fine.narrow(axis, 8, side)
         return info.condition.invert(0.4 * fine)[0].numpy()
     opened = open_image(source, axes=info.recipe.data.input_axes)
-    frames = completed(FrameReader(as_shares(opened) if takes_shares(info.recipe.problem) else opened, ndim), info)
+    shown = as_shares(opened) if takes_shares(info.recipe.problem) else opened
+    frames = Measured(shown, model, on_target_grid=True)
     size = [min(side, full) for full in frames.spatial]
     corner = [(full - part) // 2 for full, part in zip(frames.spatial, size, strict=True)]
     image = frames.read(0, corner, size)

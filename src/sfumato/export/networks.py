@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import grid_of
 from sfumato.export.graph import check_graph, example_size, save_graph, to_graph
 from sfumato.models.model_file import LoadedModel
@@ -99,7 +98,7 @@ class _Mean(nn.Module):
 
 
 def _modules(model: CVDM) -> dict[str, nn.Module]:
-    if isinstance(model, Regression):
+    if not model.draws_samples:
         return {"mean": _Mean(model)}
     modules: dict[str, nn.Module] = {"noise": _Noise(model)}
     if any(True for _ in getattr(model.schedule, "network", nn.Identity()).children()):
@@ -135,7 +134,7 @@ def _description(model: LoadedModel) -> dict[str, object]:
     info, network = model.info, model.model
     sides = {"condition": info.condition.to_json(), "target": info.target.to_json()}
     about: dict[str, object] = {"sha256": model.sha256, "normalisation": sides, "residual": network.residual}
-    if isinstance(network, Regression):
+    if not network.draws_samples:
         return about
     condition = torch.zeros(1, info.condition_channels, *example_size(stride(network), info.recipe.model.ndim))
     with torch.no_grad():

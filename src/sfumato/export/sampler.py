@@ -12,13 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import Level, grid_of, step_mean
 from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import Part, join
 from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.in_memory import enlargement
+from sfumato.restoration.conditions import enlargement
 from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.layout import stride
 from sfumato.system.errors import RunError
@@ -30,7 +29,7 @@ _CARRIED = ("state", "clean", "h")
 
 def output_names(model: LoadedModel, sampled: Sampled) -> list[str]:
     """What the graph gives: `mean`, for a diffusion model `std`, and `low` and `high` if it is calibrated for this."""
-    if isinstance(model.model, Regression):
+    if not model.model.draws_samples:
         return ["mean"]
     return ["mean", "std"] if correction_for(model, sampled) is None else ["mean", "std", "low", "high"]
 
@@ -50,7 +49,7 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
         ImportError: If the extra `onnx` is not installed.
     """
     info = model.info
-    if info.recipe.data.normalize == "image":
+    if info.recipe.data.scales_each_image:
         raise RunError(
             "this model scales each image by its own quantiles (data.normalize: image), and a graph sees tiles, which "
             "have others; expected a model with one scale for all images: export its networks (--onnx) or the model "
@@ -60,7 +59,7 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
     outputs = output_names(model, sampled)
     size = example_size(stride(model.model), info.recipe.model.ndim)
     measured = torch.zeros(1, info.condition_channels, *size)
-    if isinstance(model.model, Regression):
+    if not model.model.draws_samples:
         return to_graph(_Regress(model), {"measured": measured}, outputs, images=["measured"], batched=False)
     start = _Start(model, sampled, seed)
     with torch.no_grad():

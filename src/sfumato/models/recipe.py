@@ -80,6 +80,11 @@ class DataRecipe(_Section):
     quantiles: tuple[float, float] = (0.001, 0.999)
     """Quantiles for `normalize`, over the whole training set or of each image."""
 
+    @property
+    def scales_each_image(self) -> bool:
+        """Whether every image is scaled by its own range, so that what is restored is known up to its scale."""
+        return self.normalize == "image"
+
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if bool(self.inputs) != bool(self.targets):

@@ -1,7 +1,7 @@
 """What a model file says of itself, as lines for whoever picks it."""
 
 from sfumato.models.model_file import ModelInfo
-from sfumato.restoration.channels import told_channels
+from sfumato.restoration.conditions import told_channels
 from sfumato.restoration.intervals import sampled_by
 
 __all__ = ["card"]
@@ -37,7 +37,7 @@ def _pixels(info: ModelInfo) -> str:
 
 def _normalisation(info: ModelInfo) -> str:
     data = info.recipe.data
-    if data.normalize == "image":
+    if data.scales_each_image:
         low, high = data.quantiles
         return f"each image by its quantiles {low:g} and {high:g}"
     ends = ", ".join(

@@ -252,9 +252,8 @@ def _restore(
     """In the thread: open the model, restore, and make layers of the results."""
     import torch
 
-    from sfumato.restoration.in_memory import enlargement
+    from sfumato.restoration.conditions import Measured, enlargement
     from sfumato.restoration.interactive import Field, Parts
-    from sfumato.restoration.measured import Measured
 
     if device == "automatic":
         device = [*_accelerators(torch), "cpu"][0]

@@ -130,7 +130,7 @@ class ScheduleWidget(QWidget):
         self._moved()  # the cursor may be elsewhere by now
 
     def _draw(self, pixel: _Pixel, schedule: Any) -> None:
-        from sfumato.restoration.local_schedule import curves_at
+        from sfumato.restoration.schedule_map import curves_at
 
         times, beta, gamma = curves_at(schedule, pixel.inside)
         _, mean_beta, mean_gamma = curves_at(schedule, None)
@@ -149,8 +149,8 @@ class ScheduleWidget(QWidget):
 
 def _schedule(work: Background, *, pixel: _Pixel, source: Source, path: Path) -> Any:
     """In the thread: the schedule of the region, on the CPU."""
-    from sfumato.restoration.local_schedule import schedule_of
-    from sfumato.restoration.measured import Measured
+    from sfumato.restoration.conditions import Measured
+    from sfumato.restoration.schedule_map import schedule_of
 
     model = _opened(path, path.stat().st_mtime_ns if path.exists() else 0)
     *_, frame, corner = pixel.region

@@ -2,13 +2,13 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from sfumato.diffusion.noise import NoiseField
-from sfumato.restoration.in_memory import draw_blocks
 from sfumato.restoration.planning import Restoration
+from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.tiles import number_of_tiles
 
 __all__ = ["Forecast", "forecast"]
@@ -70,12 +70,11 @@ def forecast(restoration: Restoration) -> Forecast:
     torch.set_num_threads(job.threads)
     try:
         steps = 2
+        sampled = replace(restoration.sampled, num_samples=job.batch, num_steps=steps)
+        restorer = Restorer(model, sampled, job.tile)
         for _ in range(2):  # the first pass warms up
             started = time.monotonic()
-            for _ in draw_blocks(
-                condition, model, num_samples=job.batch, batch=job.batch, num_steps=steps, noise=NoiseField(0),
-                tile=job.tile,
-            ):  # fmt: skip
+            for _ in restorer.draws(condition, NoiseField(0), batch=job.batch):
                 pass
             seconds = time.monotonic() - started
     finally:

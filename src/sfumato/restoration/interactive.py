@@ -7,23 +7,19 @@ of the restored whole.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET
-from sfumato.diffusion.posterior import Posterior
-from sfumato.diffusion.regression import Regression
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.channels import measured_channels
-from sfumato.restoration.in_memory import regress
-from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
+from sfumato.restoration.conditions import Measured, measured_channels
 from sfumato.restoration.layout import choose_layout, stride
-from sfumato.restoration.measured import Measured
+from sfumato.restoration.outputs import Output
 from sfumato.restoration.plan import Plan, Task
-from sfumato.restoration.regions import RegionSampler
+from sfumato.restoration.regions import Regions
+from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import ImageError
 
 __all__ = ["Field", "Parts"]
@@ -85,25 +81,21 @@ class Parts:
         keep_samples: bool = False,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
+        restorer = Restorer.of(model, num_samples, num_steps)
+        restorer.check_spread()
         self._measured, self._model = measured, model
-        self._is_regression = isinstance(model.model, Regression)
-        self.sampled = sampled_by(model, num_samples, num_steps)
-        if self.sampled.num_samples < 2 and not self._is_regression:
-            raise ImageError(
-                f"{self.sampled.num_samples} samples were asked for; a standard deviation needs at least 2; give more"
-            )
+        self.sampled, self.label = restorer.sampled, restorer.label
         if measured.channels != model.info.condition_channels:
             raise ImageError(
                 f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
                 f"{measured_channels(model.info)}; choose the axis that holds them"
             )
         self.field = field or Field.whole(measured)
-        self._correction = None if self._is_regression else correction_for(model, self.sampled)
-        self.label = "not calibrated" if self._correction is None else self._correction.label
-        self.contents: tuple[str, ...] = ("mean",)
-        if not self._is_regression:
-            ends = () if self._correction is None else ("low", "high")
-            self.contents = ("mean", "std", *ends, *(("samples",) if keep_samples else ()))
+        self.contents: tuple[str, ...] = tuple(output.content for output in restorer.outputs)
+        self._outputs = restorer.outputs
+        if keep_samples and restorer.draws_samples:
+            self.contents = (*self.contents, "samples")
+            self._outputs += [Output("sample", "", number=number) for number in range(self.sampled.num_samples)]
         needed = 4 * sum(math.prod(self._shape(content)) for content in self.contents)
         if needed > memory_budget:
             raise ImageError(
@@ -122,23 +114,15 @@ class Parts:
         )
         self._batch, self._halo = layout.batch, layout.halo
         chunk = layout.chunk if field is None else field.size
-        self._regions = RegionSampler(
-            measured,
-            model,
-            self.sampled,
-            seed,
-            chunk=chunk,
-            halo=(layout.halo,) * len(chunk),
-            tile=layout.tile,
+        self._regions = Regions(
+            replace(restorer, tile=layout.tile), measured, seed, chunk=chunk, halo=(layout.halo,) * len(chunk)
         )
 
     @property
     def num_calls(self) -> int:
         """Network calls times the draws in them: what ``on_call`` counts up to."""
-        if self._is_regression:
-            return len(self.field.frames) * len(self._tasks())
         regions = len(self._tasks()) + int(self._regions.needs_statistics)
-        return len(self.field.frames) * regions * self.sampled.num_samples * self.sampled.num_steps
+        return len(self.field.frames) * regions * self._regions.restorer.num_calls
 
     def restore(self, on_call: Callable[[int], None] | None = None) -> Images:
         """All results: samples of shape (N, frames, C, *size), all others (frames, C, *size).
@@ -156,8 +140,6 @@ class Parts:
                 for content, image in self._restored(frame, task).items():
                     lead = (slice(None), place) if content == "samples" else (place,)
                     results[content][(*lead, slice(None), *where)] = image
-                if self._is_regression and on_call is not None:
-                    on_call(1)
         return results
 
     def _shape(self, content: str) -> tuple[int, ...]:
@@ -172,26 +154,11 @@ class Parts:
         return [_one(self.field, spatial, self._halo, stride(self._model.model))]
 
     def _restored(self, frame: int, task: Task) -> Images:
-        condition = self._measured.condition(frame, task.seen_corner, task.seen_size)
-        inner: tuple[Any, ...] = (..., *task.inner)
-        target = self._model.info.target
-        if self._is_regression:
-            image = regress(condition, self._model, tile=self._regions.tile)[inner]
-            return {"mean": self._measured.in_units(target.invert(image, axis=0))}
-        posterior = Posterior(self.sampled.num_samples)
-        kept: list[Tensor] = []
-        with self._regions.normalised_alike(frame, self._batch):
-            for block in self._regions.draws(condition, frame, task.seen_corner, self._batch):
-                posterior.add(block[inner])
-                if "samples" in self.contents:
-                    kept.extend(target.invert(block[inner]))
-        contents: list[Content] = ["mean", "std"] if self._correction is None else ["mean", "std", "low", "high"]
-        results: Images = {
-            content: self._measured.in_units(summary(content, posterior, target, self._correction))
-            for content in contents
-        }
-        if kept:
-            results["samples"] = np.stack([self._measured.in_units(image) for image in kept])
+        images = self._regions.restore(frame, task, self._outputs, self._batch)
+        named = zip((output.content for output in self._outputs), images, strict=True)
+        results = {content: image for content, image in named if content != "sample"}
+        if "samples" in self.contents:
+            results["samples"] = np.stack(images[-self.sampled.num_samples :])
         return results
 
 

@@ -8,29 +8,18 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sfumato.data.images.identity import Identity
 from sfumato.data.images.ome_zarr_writer import Version
+from sfumato.restoration.outputs import Output
 from sfumato.restoration.plan import Plan
 
-__all__ = ["Job", "Output"]
+__all__ = ["Job"]
 
 T = TypeVar("T")
 _NO_IDENTITY = {"threads", "source_identity"}
 """Fields of which another value does not make it another job; the identity is compared without its times."""
-
-
-class Output(NamedTuple):
-    """One image that a job writes."""
-
-    content: str
-    """``mean``, ``std``, ``low``, ``high`` (ends of calibrated intervals), ``schedule``, ``quantile`` or ``sample``."""
-    place: str
-    level: float = 0.0
-    """Of a quantile."""
-    number: int = 0
-    """Of a sample."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from sfumato.data.images.sidecar import needs_sidecar, origin_of, sidecar_of
-from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
-from sfumato.restoration.job import Output
+from sfumato.restoration.outputs import Output
 from sfumato.restoration.planning import Restoration
 from sfumato.system.errors import ImageError
 from sfumato.system.version import __version__
@@ -30,7 +29,7 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     notes: dict[str, Any] = {"sfumato": __version__, _MODEL: job.model_sha256, _INPUT: job.source_identity.digest}
     notes |= {"seed": job.seed, "axes": job.source_axes, "on_target_grid": job.source_on_target_grid}
     notes |= {"chunk": list(job.plan.chunk), "halo": list(job.plan.halo), "tile": job.tile}
-    if isinstance(restoration.model.model, Regression):
+    if not restoration.model.model.draws_samples:
         return {**notes, "content": "regression"}
     notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
     notes |= {"last_noise": settings.last_noise} if settings.grid == "log_snr" else {"grid": settings.grid}

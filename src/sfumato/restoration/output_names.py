@@ -6,11 +6,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from sfumato.data.images.file_names import take_apart
-from sfumato.diffusion.regression import Regression
 from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.intervals import correction_for
-from sfumato.restoration.job import Output
+from sfumato.restoration.outputs import Output
 
 __all__ = ["as_begun", "beside", "name_outputs"]
 
@@ -19,7 +18,7 @@ def name_outputs(
     model: LoadedModel, sampled: Sampled, *, quantiles: Sequence[float], keep_samples: bool, uncertainty: str
 ) -> list[tuple[Output, str]]:
     """What is written, without places, each with what its name gets: nothing for the mean, which comes first."""
-    if isinstance(model.model, Regression):
+    if not model.model.draws_samples:
         return [(Output("mean", ""), "")]
     spreads = ["schedule"] if uncertainty == "schedule" else ["std"]
     if uncertainty == "samples" and correction_for(model, sampled) is not None:

@@ -17,19 +17,19 @@ from sfumato.data.images.identity import identify
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.ome_zarr_writer import Version
 from sfumato.data.images.pyramid import plan_levels
-from sfumato.diffusion.regression import Regression
 from sfumato.models.hub import is_address
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.registry import full_scale
-from sfumato.restoration.channels import measured_channels
-from sfumato.restoration.hint import check_schedule
+from sfumato.restoration.conditions import Measured, measured_channels
 from sfumato.restoration.intervals import correction_for, sampled_by
-from sfumato.restoration.job import Job, Output
+from sfumato.restoration.job import Job
 from sfumato.restoration.layout import choose_layout
-from sfumato.restoration.measured import Measured
 from sfumato.restoration.output_names import as_begun, beside, name_outputs
+from sfumato.restoration.outputs import Output
 from sfumato.restoration.plan import Plan
+from sfumato.restoration.restorer import Restorer
+from sfumato.restoration.schedule_map import check_schedule
 from sfumato.system.bounds import seed_of, whole
 from sfumato.system.errors import ImageError
 
@@ -287,8 +287,8 @@ def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: 
         )
     if settings.uncertainty == "schedule":
         check_schedule(model)
-    elif sampled.num_samples < 2 and not isinstance(model.model, Regression):
-        raise ImageError(f"{sampled.num_samples} samples were asked for; a standard deviation needs at least 2")
+    else:
+        Restorer(model, sampled).check_spread()
     if not all(0 < level < 1 for level in settings.quantiles):
         raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
     if len({*settings.quantiles}) < len(settings.quantiles):

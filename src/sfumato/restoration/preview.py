@@ -7,9 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.images.io import open_image
+from sfumato.diffusion.noise import NoiseField
 from sfumato.figures.panels import draw_panel
-from sfumato.restoration.in_memory import restore_condition
+from sfumato.restoration.in_memory import restore_region
 from sfumato.restoration.planning import Restoration
+from sfumato.restoration.restorer import Restorer
 
 __all__ = ["draw_preview", "draw_result"]
 
@@ -22,12 +24,13 @@ def draw_preview(restoration: Restoration, path: Path) -> Path:
     source, job = restoration.measured, restoration.job
     corner, size = _middle(source.spatial)
     frame = source.num_frames // 2
-    restored = restore_condition(
-        source.condition(frame, corner, size),
-        restoration.model,
-        num_samples=job.num_samples,
-        num_steps=job.num_steps,
-        seed=job.seed,
+    restored = restore_region(
+        Restorer(restoration.model, restoration.sampled),
+        source,
+        frame,
+        corner,
+        size,
+        noise=NoiseField(job.seed),
         uncertainty="schedule" if any(output.content == "schedule" for output in job.outputs) else "samples",
     )
     spread = restored.std if restored.hint is None else restored.hint

@@ -15,7 +15,7 @@ from sfumato.restoration.journal import Journal, JournalInUseError, Writer, disc
 from sfumato.restoration.origin import check_origin, provenance
 from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
-from sfumato.restoration.task import Outcome, checksum_of
+from sfumato.restoration.task import Outcome, checksum_of, lend
 from sfumato.restoration.watch import ReplacedInputError, Watch
 from sfumato.system.errors import ImageError, RunError, SfumatoError
 
@@ -93,6 +93,7 @@ def run_restoration(
     if is_finished(restoration, note):
         return list(restoration.files)
     job = restoration.job
+    lend(restoration.model)
     is_resumed = begin(restoration)
     journal = Journal(restoration.journal, job.plan.num_tasks)
     name = "main" if shard is None else f"shard-{shard[0]}-of-{shard[1]}"

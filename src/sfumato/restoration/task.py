@@ -3,31 +3,25 @@
 import functools
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from sfumato.data.images.output import OutputImage
-from sfumato.data.normalize import Normalization
-from sfumato.diffusion.posterior import Posterior
-from sfumato.diffusion.regression import Regression
-from sfumato.models.intervals import Correction
 from sfumato.models.model_file import LoadedModel, load
-from sfumato.restoration.hint import schedule_map
-from sfumato.restoration.in_memory import regress
-from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
-from sfumato.restoration.job import Job, Output
-from sfumato.restoration.measured import Measured
+from sfumato.restoration.conditions import Measured
+from sfumato.restoration.job import Job
 from sfumato.restoration.plan import Task
-from sfumato.restoration.regions import RegionSampler
+from sfumato.restoration.regions import Regions
+from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.watch import ReplacedInputError, Watch
+from sfumato.system.device import usable_device
 from sfumato.system.errors import ModelFileError, SfumatoError, StorageError
 
-__all__ = ["Outcome", "checksum_of", "run_task"]
+__all__ = ["Outcome", "checksum_of", "lend", "run_task"]
 
 
 class Outcome(NamedTuple):
@@ -62,7 +56,7 @@ def run_task(
         job: What to do.
         number: Which part of it.
         device: Where the model should be.
-        on_call: As in :func:`~sfumato.restoration.in_memory.draw_blocks`.
+        on_call: As in :meth:`~sfumato.restoration.restorer.Restorer.draws`.
         errand: Names the tasks that share an open source. Between two errands the same file may have changed.
     """
     started = time.monotonic()
@@ -101,39 +95,51 @@ def _open(job: Job, device: str, errand: str) -> "_Opened":
     return _Opened(job, device)
 
 
-@functools.lru_cache(maxsize=1)
+_models: dict[str, LoadedModel] = {}
+"""The last one of this process, by hash: the jobs of a folder of images share it."""
+
+
+def lend(model: LoadedModel) -> None:
+    """Let the tasks of this process use a model that is loaded already."""
+    _models.clear()
+    _models[model.sha256] = model
+
+
 def _model(path: str, sha256: str, device: str) -> LoadedModel:
-    """Once per process, for many jobs: those of a folder of images share it.
+    """The model of a job, loaded unless it is there.
 
     Raises:
         ModelFileError: If the file is another than the one that was planned with.
     """
+    held = _models.get(sha256)
+    place = torch.empty(0, device=usable_device(device)).device  # `cuda` stands for one of them
+    if held is not None and next(held.model.parameters()).device == place:
+        return held
     model = load(path, device=device)
     if model.sha256 != sha256:
         raise ModelFileError(
             f"{path} has the hash {model.sha256[:12]}, but the job was planned with {sha256[:12]}; give every worker "
             "the same file"
         )
+    lend(model)
     return model
 
 
 class _Opened:
     def __init__(self, job: Job, device: str) -> None:
         self.job = job
-        self.model = _model(job.model, job.model_sha256, device)
+        model = _model(job.model, job.model_sha256, device)
         self.watch = Watch(job.source, job.source_identity)
-        self.measured = Measured(job.source, self.model, axes=job.source_axes, on_target_grid=job.source_on_target_grid)
+        self.measured = Measured(job.source, model, axes=job.source_axes, on_target_grid=job.source_on_target_grid)
         self.outputs = _outputs(job)
         ndim = len(self.measured.axes)
-        self.regions = RegionSampler(
+        self.regions = Regions(
+            Restorer.of(model, job.num_samples, job.num_steps, tile=job.tile),
             self.measured,
-            self.model,
-            sampled_by(self.model, job.num_samples, job.num_steps),
             job.seed,
             chunk=job.plan.chunk[-ndim:],
             halo=job.plan.halo[-ndim:],
             first_image=job.first_image,
-            tile=job.tile,
         )
 
     def restore(self, task: Task) -> tuple[int, int]:
@@ -141,10 +147,8 @@ class _Opened:
         batch = self.job.batch
         while True:
             try:
-                written = [
-                    self._write(place, task, pixels)
-                    for place, pixels in zip(self.outputs, self._restored(task, batch), strict=True)
-                ]
+                images = self.regions.restore(self._frame(task), task, self.job.outputs, batch)
+                written = [self._write(*each, task) for each in zip(self.outputs, images, strict=True)]
                 self.watch.check()  # what was written is recorded only if it was read from the planned input
                 return _joined(written), batch
             except (MemoryError, RuntimeError) as error:
@@ -159,55 +163,17 @@ class _Opened:
             [output.write(task.level, corner, output.halve(task.level, corner, size)) for output in self.outputs]
         )
 
-    def _restored(self, task: Task, batch: int) -> Iterator[NDArray[np.float32]]:
-        """Images of the chunk, shape (C, *spatial), one for each output of the job."""
-        job, model = self.job, self.model
-        ndim = len(self.measured.axes)
-        frame = self._frame(task.corner[:-ndim])
-        corner = task.seen_corner[-ndim:]
-        condition = self.measured.condition(frame, corner, task.seen_size[-ndim:])
-        inner: tuple[Any, ...] = (..., *task.inner[-ndim:])
-        target = model.info.target
-        if isinstance(model.model, Regression):
-            yield self.measured.in_units(target.invert(regress(condition, model, tile=job.tile)[inner], axis=0))
-            return
-        levels = [output.level for output in job.outputs if output.content == "quantile"]
-        posterior = Posterior(job.num_samples, quantiles=levels)
-        kept: list[Tensor] = []
-        with self.regions.normalised_alike(frame, batch):
-            for block in self.regions.draws(condition, frame, corner, batch):
-                posterior.add(block[inner])
-                if any(output.content == "sample" for output in job.outputs):
-                    kept.extend(block[inner])
-        found = correction_for(model, self.regions.sampled)
-        for output in job.outputs:
-            if output.content == "schedule":
-                with self.regions.normalised_alike(frame, batch):  # anew: the rate network's calls come first again
-                    yield schedule_map(condition, model, tile=job.tile)[inner].numpy()
-                continue
-            yield self.measured.in_units(_image(output, posterior, kept, target, found))
-
-    def _frame(self, place: Sequence[int]) -> int:
-        """Number of a frame in the source, whose axes may have another order than the output's."""
+    def _frame(self, task: Task) -> int:
+        """Number of a task's frame in the source, whose axes may have another order than the output's."""
         if not self.measured.frame_axes:
             return 0
-        along = dict(zip(self.job.axes, place, strict=False))
+        along = dict(zip(self.job.axes, task.corner, strict=True))
         return int(np.ravel_multi_index([along[axis] for axis in self.measured.frame_axes], self.measured.frame_shape))
 
-    def _write(self, output: OutputImage, task: Task, pixels: NDArray[np.float32]) -> int:
+    def _write(self, output: OutputImage, pixels: NDArray[np.float32], task: Task) -> int:
         """Write (C, *spatial); axes of frames have length 1 in a chunk, so C may stand before or between them."""
         size = self.job.with_channels(task.size, self.job.channels)
         return output.write(0, self.job.with_channels(task.corner, 0), np.ascontiguousarray(pixels.reshape(size)))
-
-
-def _image(
-    output: Output, posterior: Posterior, kept: list[Tensor], target: Normalization, found: Correction | None
-) -> Tensor:
-    if output.content == "quantile":
-        return target.invert(posterior.quantile(output.level), axis=0)
-    if output.content == "sample":
-        return target.invert(kept[output.number], axis=0)
-    return summary(cast(Content, output.content), posterior, target, found)
 
 
 def _joined(checksums: Sequence[int]) -> int:

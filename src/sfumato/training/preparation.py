@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +83,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
             f"the data has samples for {', '.join(sources) or 'no split'} and none for training; mark some as `train`, "
             "or give a data set that has some"
         )
-    if recipe.data.normalize == "image":
+    if recipe.data.scales_each_image:
         sources = {split: ScaledPairs(source, recipe.data.quantiles) for split, source in sources.items()}
     train, validation = sources["train"], sources.get("validation")
     if validation is not None and validation.factor != train.factor:
@@ -270,16 +270,18 @@ def _open_store(path: str, ndim: int, splits: Collection[str]) -> dict[str, Pair
 
 def _statistics(recipe: Recipe, train: PairSource) -> list[Normalization]:
     """Normalisation of conditions and of targets; none where each image was scaled by itself."""
-    if recipe.data.normalize == "image":
+    data = recipe.data
+    if data.scales_each_image:
         channels = (train.condition_channels, train.target_channels)
         return [Normalization((0.0,) * number, (1.0,) * number) for number in channels]
-    return fit_together(recipe.data.normalize, _frames(train, recipe.train.seed), quantiles=recipe.data.quantiles)
+    kind = cast(Literal["quantile", "mean_std"], data.normalize)
+    return fit_together(kind, _frames(train, recipe.train.seed), quantiles=data.quantiles)
 
 
 def _with_guesses(recipe: Recipe, condition: Normalization, target: Normalization) -> Normalization:
     """Computed channels are guesses of the target: in its units, so that one of them can be taken from it."""
     computed = completion(recipe.problem, recipe.forward)
-    if computed is None or recipe.data.normalize == "image":
+    if computed is None or recipe.data.scales_each_image:
         return condition
     number = computed.total - computed.measured
     offset, scale = (

@@ -11,7 +11,6 @@ from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
-from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import sample
 from sfumato.figures.panels import draw_panel
 from sfumato.models.recipe import SampleRecipe
@@ -71,7 +70,7 @@ class Validation:
             t = (torch.arange(_NUM_TIMES, device=device) + 0.5) / _NUM_TIMES
             eps = NoiseField(_SEED, sample=number)(0, torch.Size([1, *target.shape]), device=device)[0]
             losses = model.loss(condition, target, t, eps)
-            total += float(losses.mean if isinstance(model, Regression) else losses.diffusion + losses.prior)
+            total += float(model.validated(losses))
         return total / len(self.condition)
 
     def draw(self, model: CVDM, device: torch.device, settings: SampleRecipe, path: Path) -> None:

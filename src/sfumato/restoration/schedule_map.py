@@ -1,4 +1,7 @@
-"""The schedule that a model gives to a region of an image, and its curves at one pixel."""
+"""The schedule that a model gives to an image: as a map of where it is uncertain, and as curves at one pixel.
+
+The map is a relative hint in no unit, from one pass of the rate network.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,20 +9,51 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.schedule import Schedule
+from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.models.model_file import LoadedModel
+from sfumato.restoration.conditions import Conditions
 from sfumato.restoration.layout import choose_layout, stride
-from sfumato.restoration.measured import Measured
+from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import ImageError
 
-__all__ = ["curves_at", "schedule_of"]
+__all__ = ["check_schedule", "curves_at", "schedule_map", "schedule_of"]
+
+
+def check_schedule(model: LoadedModel) -> None:
+    """Refuse models whose schedule knows nothing of the pixels.
+
+    Raises:
+        ImageError: If the model is a regression, or its schedule is the same for all pixels.
+    """
+    network = getattr(model.model.schedule, "network", None)
+    knows_pixels = isinstance(network, nn.Module) and any(True for _ in network.children())  # a global rate has none
+    if not (model.model.draws_samples and knows_pixels):
+        raise ImageError(
+            f"the schedule of this model ({model.info.recipe.model.method}, {model.info.recipe.model.schedule}) is the "
+            "same for all pixels, so it says nothing of their uncertainty; expected a learned one: ask for samples"
+        )
+
+
+@torch.no_grad()
+def schedule_map(condition: Tensor, model: LoadedModel, *, tile: int | None = None) -> Tensor:
+    """The integral of beta of one image or region, shape (C, *spatial).
+
+    Args:
+        condition: As the networks take it, shape (1, K, *spatial).
+        model: From :func:`sfumato.load`, with a schedule that :func:`check_schedule` accepts.
+        tile: Side of the tiles that the network sees, or None for all at once.
+    """
+    network = model.model if tile is None else tiled(model.model, tile)
+    rate = integral_of_beta(network.schedule(condition))[0].cpu()
+    return rate.expand(model.info.target_channels, *condition.shape[2:])
 
 
 @torch.no_grad()
 def schedule_of(
-    measured: Measured, model: LoadedModel, frame: int, corner: Sequence[int], size: Sequence[int]
+    measured: Conditions, model: LoadedModel, frame: int, corner: Sequence[int], size: Sequence[int]
 ) -> Schedule:
     """The schedule of a region, with rates of shape (1, C, *size); the rate network sees a halo around it.
 
@@ -33,7 +67,7 @@ def schedule_of(
     Raises:
         ImageError: If the model is a regression, which has no schedule, or the image does not fit it.
     """
-    if isinstance(model.model, Regression):
+    if not model.model.draws_samples:
         raise ImageError("this model is a regression: it has no schedule; expected a diffusion model; choose another")
     spatial, grid = measured.spatial, stride(model.model)
     halo = choose_layout(model, spatial, 1, 1).halo

@@ -1,0 +1,204 @@
+"""What was measured, as a model's networks take it: its channels, on the grid of the targets, in training's units."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from sfumato.data.completed import CompletedFrames, Completion
+from sfumato.data.enlarged import EnlargedFrames, Frames
+from sfumato.data.images.image import Image, PixelSize
+from sfumato.data.images.io import open_image
+from sfumato.data.images.pixels import as_pixels, floats
+from sfumato.data.scaling import image_range, scale_to
+from sfumato.data.sources import FrameReader
+from sfumato.models.model_file import LoadedModel, ModelInfo, check_loaded
+from sfumato.problems.registry import completion, full_scale
+from sfumato.system.errors import ImageError
+
+__all__ = [
+    "Conditions",
+    "Measured",
+    "as_restored",
+    "condition_of",
+    "enlargement",
+    "measured_channels",
+    "told_channels",
+]
+
+Pixels = NDArray[Any]
+
+
+class Conditions:
+    """Frames as conditions of a model, read by region.
+
+    Args:
+        frames: What was measured.
+        dtype: Of its pixels.
+        model: From :func:`sfumato.load`.
+        on_target_grid: Whether it was enlarged already.
+
+    Attributes:
+        spatial: Size on the grid of the targets.
+        channels: That the model sees, computed ones among them.
+        full_scale: What pixels are divided by before the model sees them; what it gives is multiplied by it.
+        read: Gives a region (channels, *size) of a frame by its number, corner and size, in the units of the source.
+    """
+
+    def __init__(
+        self, frames: Frames, dtype: np.dtype[Any], model: LoadedModel, *, on_target_grid: bool = False
+    ) -> None:
+        check_loaded(model)
+        computed = _completion(model.info)
+        seen = frames
+        if computed is not None and frames.channels == computed.measured:  # others may have all channels already
+            seen = CompletedFrames(frames, computed)
+        self.factor = (1,) * len(frames.spatial) if on_target_grid else enlargement(model)
+        on_grid = seen if max(self.factor) == 1 else EnlargedFrames(seen, self.factor)
+        self._model = model
+        self._ranges: dict[int, NDArray[np.float64]] = {}
+        self.dtype, self.channels, self.spatial = dtype, seen.channels, tuple(on_grid.spatial)
+        self.read = on_grid.read
+        self.full_scale = full_scale(model.info.recipe.problem, dtype)
+
+    def condition(
+        self, frame: int = 0, corner: Sequence[int] | None = None, size: Sequence[int] | None = None
+    ) -> Tensor:
+        """A region of a frame as the networks take it, shape (1, channels, *size); the whole frame if not given.
+
+        Raises:
+            ImageError: If it has pixels that are not finite numbers, or too far from training's.
+        """
+        whole = [0] * len(self.spatial)
+        pixels = self._in_range(self.read(frame, corner or whole, size or self.spatial))
+        data = self._model.info.recipe.data
+        if data.scales_each_image:
+            if frame not in self._ranges:  # of the whole frame, so that its regions are scaled alike
+                seen = self._in_range(self.read(frame, whole, self.spatial))
+                self._ranges = {frame: image_range(seen, data.quantiles)}
+            pixels = scale_to(pixels, self._ranges[frame])
+        condition = self._model.info.condition.of_pixels(pixels[None])
+        if not bool(condition.isfinite().all()):
+            raise ImageError(
+                "the image has pixels too far from the model's training inputs for a number to hold; expected pixels "
+                "like theirs; check the units"
+            )
+        return condition.to(next(self._model.model.parameters()).device)
+
+    def _in_range(self, pixels: Pixels) -> Pixels:
+        """Finite pixels, as shares of full scale where the model takes pictures."""
+        if not bool(np.isfinite(pixels).all()):
+            raise ImageError("the image has NaN or infinite pixels; expected finite numbers; replace the bad pixels")
+        return pixels if self.full_scale == 1 else np.asarray(pixels, np.float32) / np.float32(self.full_scale)
+
+
+class Measured(Conditions):
+    """The frames of an image file.
+
+    Args:
+        source: Path or address, or an open image.
+        model: From :func:`sfumato.load`.
+        axes: Of the source, where it does not say.
+        on_target_grid: Whether it was enlarged already.
+
+    Attributes:
+        name: Of the source.
+        axes: Spatial axes.
+        source_axes: All axes of the source.
+        num_frames: How many there are.
+        frame_axes: Axes along which frames lie, in the order of the source.
+        frame_shape: Their lengths.
+        pixel_size: On the grid of the targets, by axis letter.
+    """
+
+    def __init__(
+        self, source: str | Image, model: LoadedModel, *, axes: str | None = None, on_target_grid: bool = False
+    ) -> None:
+        check_loaded(model)
+        image = source if isinstance(source, Image) else open_image(source, axes=axes)
+        frames = FrameReader(image, model.info.recipe.model.ndim)
+        super().__init__(frames, image.dtype, model, on_target_grid=on_target_grid)
+        self.name, self.axes, self.source_axes = image.name, frames.axes, image.axes
+        self.num_frames, self.frame_axes, self.frame_shape = frames.num_frames, frames.frame_axes, frames.frame_shape
+        finer = dict(zip(frames.axes, self.factor, strict=True))
+        self.pixel_size = {
+            axis: PixelSize(size.value / finer.get(axis, 1), size.unit) for axis, size in image.pixel_size.items()
+        }
+
+
+class _ArrayFrames:
+    """One frame in memory, shape (channels, *spatial)."""
+
+    def __init__(self, array: Pixels) -> None:
+        self.array, self.channels, self.spatial = array, len(array), array.shape[1:]
+
+    def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> Pixels:
+        return self.array[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))]
+
+
+def condition_of(array: ArrayLike | Tensor, model: LoadedModel, *, on_target_grid: bool = False) -> Conditions:
+    """An image in memory as a condition.
+
+    Args:
+        array: Shape (K, *spatial) or, with one channel, (*spatial).
+        model: From :func:`sfumato.load`.
+        on_target_grid: Whether it was enlarged already.
+
+    Raises:
+        ImageError: If it holds no real numbers, or its shape is not one that the model takes.
+    """
+    check_loaded(model)
+    pixels = as_pixels(array)
+    ndim, takes = model.info.recipe.model.ndim, measured_channels(model.info)
+    frame = pixels if pixels.ndim == ndim + 1 else pixels[None]
+    if frame.ndim != ndim + 1 or len(frame) not in (takes, model.info.condition_channels):
+        expected = f"({takes}, *spatial)" + (" or (*spatial)" if takes == 1 else "")
+        raise ImageError(
+            f"the image has shape {pixels.shape}; this model takes {expected} with {ndim} spatial axes; "
+            "choose its channels and frames first"
+        )
+    return Conditions(_ArrayFrames(frame), pixels.dtype, model, on_target_grid=on_target_grid)
+
+
+def enlargement(model: LoadedModel) -> tuple[int, ...]:
+    """How many pixels of what a model gives stand on one pixel of what it is given, per spatial axis.
+
+    Raises:
+        ImageError: If it enlarges and its file does not say by how much.
+    """
+    if model.info.factor is not None:
+        return model.info.factor
+    if model.info.recipe.data.upsample:
+        raise ImageError(
+            "this model was trained on enlarged inputs (data.upsample), and its file does not say by how much; "
+            "expected a factor per axis: train it again with this version, or enlarge the image yourself (bicubic) and "
+            "say that it is on the target's grid (on_target_grid=True, --on-target-grid)"
+        )
+    return (1,) * model.info.recipe.model.ndim
+
+
+def as_restored(truth: NDArray[np.generic], model: LoadedModel) -> NDArray[np.floating[Any]]:
+    """A truth (C, *spatial) in the units that the model gives: scaled by its own range where training did that."""
+    data = model.info.recipe.data
+    return scale_to(truth, image_range(truth, data.quantiles)) if data.scales_each_image else floats(truth)
+
+
+def measured_channels(info: ModelInfo) -> int:
+    """How many channels an image must have: those of the condition that are not computed."""
+    computed = _completion(info)
+    return info.condition_channels if computed is None else computed.measured
+
+
+def told_channels(info: ModelInfo) -> str:
+    """For people: ``2 in, 1 out``, and what is computed on the way."""
+    measured = measured_channels(info)
+    computed = info.condition_channels - measured
+    told = f" ({computed} more computed from them)" if computed else ""
+    return f"{measured} in{told}, {info.target_channels} out"
+
+
+def _completion(info: ModelInfo) -> Completion | None:
+    """What is computed of the measured channels; None if all are measured."""
+    return completion(info.recipe.problem, info.recipe.forward)
