@@ -16,8 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from sfumato import LearnedSchedule, sample
-from sfumato.diffusion.gaussian import amplitudes, diffuse, velocity
-from sfumato.diffusion.model import Prediction
+from sfumato.diffusion.gaussian import amplitudes, diffuse
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.schedule import Schedule
@@ -67,13 +66,11 @@ class Exact:
     def center(self, condition: Tensor) -> None:
         """Nothing is added back."""
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Tensor:
         """The mean of the clean image given the noisy one, in closed form."""
         a, s = amplitudes(log_gamma)
         gain = a * self.std.square() / ((a * self.std).square() + s.square())
-        clean = self.mean + gain * (noisy - a * self.mean)
-        eps = (noisy - a * clean) / s
-        return Prediction(clean, eps, velocity(clean, eps, log_gamma))
+        return self.mean + gain * (noisy - a * self.mean)
 
 
 def problem() -> tuple[Exact, Tensor, Tensor]:
@@ -157,10 +154,10 @@ def draw_reverse(model: Exact, target: Tensor, condition: Tensor) -> Any:
     watched: list[tuple[float, Tensor, Tensor]] = []
 
     class Watched(Exact):
-        def predict(self, noisy: Tensor, log_gamma: Tensor, *rest: Any) -> Prediction:
-            said = super().predict(noisy, log_gamma, *rest)
-            watched.append((float(log_gamma.exp().mean()), noisy, said.clean))
-            return said
+        def predict(self, noisy: Tensor, log_gamma: Tensor, *rest: Any) -> Tensor:
+            clean = super().predict(noisy, log_gamma, *rest)
+            watched.append((float(log_gamma.exp().mean()), noisy, clean))
+            return clean
 
     spy = Watched(model.rule, model.mean, model.std)
     noise = NoiseField(seed=0)

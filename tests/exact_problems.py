@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfumato.diffusion.gaussian import amplitudes, velocity
-from sfumato.diffusion.model import Prediction
+from sfumato.diffusion.gaussian import amplitudes
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import Schedule
 
@@ -49,11 +48,8 @@ class _Exact:
     def clean(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
-        clean = self.clean(noisy, log_gamma, condition)
-        a, s = amplitudes(log_gamma)
-        eps = (noisy - a * clean) / s
-        return Prediction(clean, eps, velocity(clean, eps, log_gamma))
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Tensor:
+        return self.clean(noisy, log_gamma, condition)
 
 
 class Gaussian(_Exact):

@@ -25,7 +25,7 @@ from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
 from paper.measuring import _single, comparable, score_estimate, unknown_share
 from paper.sources import held_out_images, make_data, recipe_for
 from paper.stored import Figures, Places, Row
-from sfumato.diffusion.model import CVDM, Prediction
+from sfumato.diffusion.model import CVDM
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = ROOT / "benchmarks" / "paper_small.py"
@@ -604,10 +604,9 @@ class _Knows:
     def center(self, condition: Tensor) -> None:
         return None
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: None) -> Prediction:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: None) -> Tensor:
         signal, noise = log_gamma.exp() / 4, -torch.expm1(log_gamma)
-        clean = (log_gamma / 2).exp() / 4 / (signal + noise) * noisy
-        return Prediction(clean, noisy, noisy)
+        return (log_gamma / 2).exp() / 4 / (signal + noise) * noisy
 
 
 def test_what_is_not_known_of_white_noise_is_what_theory_says() -> None:

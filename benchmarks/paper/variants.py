@@ -15,8 +15,8 @@ import sfumato.models.model_file
 import sfumato.training.train
 from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import diffuse, eps_from_velocity, velocity
-from sfumato.diffusion.losses import Losses
-from sfumato.diffusion.model import _LEAST_WEIGHT, CVDM, Prediction, _with_gradient_times
+from sfumato.diffusion.losses import LEAST_WEIGHT, Losses, with_gradient_times
+from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
@@ -27,11 +27,11 @@ __all__ = ["VARIANTS", "changed"]
 class _RatesShown(CVDM):
     """The network sees how fast each pixel drowns, beside the condition."""
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
+    def ask_network(self, noisy: Tensor, gamma: Tensor, condition: Tensor, center: Tensor | None) -> Tensor:
         with torch.no_grad():
             bound = self.schedule(condition)
             rates = (bound.rate / bound.reference_rate).expand(len(condition), 1, *condition.shape[2:])
-        return super().predict(noisy, log_gamma, torch.cat([condition, rates.to(condition.dtype)], dim=1), center)
+        return super().ask_network(noisy, gamma, torch.cat([condition, rates.to(condition.dtype)], dim=1), center)
 
 
 class _ScheduleFromBound(CVDM):
@@ -46,10 +46,10 @@ class _ScheduleFromBound(CVDM):
         assert weight is not None, "these attempts have the default objective"
         exact = -(1 - self.t_min) * schedule.log_snr(moved, order=1)
         # As in CVDM.loss: what flows back to the network's inputs is brought from the velocity's error to the bound's.
-        share = exact.detach() * log_gamma.detach().exp() / weight.clamp(min=_LEAST_WEIGHT)
+        share = exact.detach() * log_gamma.detach().exp() / weight.clamp(min=LEAST_WEIGHT)
         share = share.mean(dim=tuple(range(1, share.ndim)), keepdim=True)
-        shown, level = (_with_gradient_times(share, values) for values in (noisy, log_gamma))
-        output = self.predict(shown, level, condition).velocity
+        shown, level = (with_gradient_times(share, values) for values in (noisy, log_gamma))
+        output = self.predict(shown, level, condition, form="velocity")
         diffusion = losses.diffusion(velocity(diffused, eps, log_gamma).detach() - output, weight)
         bound = losses.diffusion(eps - eps_from_velocity(noisy, output.detach(), log_gamma), exact)
         return Losses(

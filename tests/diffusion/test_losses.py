@@ -5,6 +5,7 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from sfumato.diffusion import losses
+from sfumato.diffusion.gaussian import diffuse
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.schedule import LearnedSchedule, PaperSchedule, Schedule
 from sfumato.diffusion.warp import LinearWarp
@@ -52,6 +53,45 @@ def test_snr_smoothness_looks_only_above_t_min() -> None:
     assert bool(at_zero.isfinite())
     with pytest.raises(ValueError, match="between 0 and 1"):
         losses.snr_smoothness(SCHEDULE, TIMES, t_min=0.0)
+
+
+def test_the_schedules_share_is_gamma_over_the_weight() -> None:
+    """Of min(1, 20 / SNR): gamma below an SNR of 20, gamma^2 / (20 (1 - gamma)) above; one number per image."""
+    gamma = torch.tensor([[0.1, 0.9], [0.97, 0.99]], dtype=torch.float64)[:, None]
+    weight = (20 * (1 - gamma) / gamma).clamp(max=1)
+    share = losses.schedule_share(gamma.log(), weight)
+    expected = torch.tensor([0.5, (0.97**2 / 0.6 + 0.99**2 / 0.2) / 2], dtype=torch.float64)
+    torch.testing.assert_close(share, expected[:, None, None])
+    torch.testing.assert_close(losses.schedule_share(gamma.log())[:, 0, 0], gamma.mean((1, 2)))
+
+
+def test_the_share_is_finite_where_the_weight_vanishes() -> None:
+    log_gamma = torch.zeros(1, 1, 2, dtype=torch.float64)
+    assert losses.schedule_share(log_gamma, torch.zeros_like(log_gamma)).item() == pytest.approx(1e3)
+
+
+def test_the_schedule_learns_from_the_noise_while_the_network_learns_from_the_velocity() -> None:
+    """A network v_hat = k z: both derivatives in closed form, whatever the weight of the velocity's error."""
+    u, weight = (torch.tensor(values, dtype=torch.float64)[:, None] for values in ([0.2, 3.0], [0.3, 2.0]))
+    generator = torch.Generator().manual_seed(0)
+    y, eps = torch.randn(2, 2, 50, dtype=torch.float64, generator=generator)
+    k = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    rate = u.clone().requires_grad_()
+    noisy = diffuse(y, eps, -rate)
+    share = losses.schedule_share(-rate, weight)
+    v_hat = k * losses.with_gradient_times(share, noisy)
+    found = losses.velocity_diffusion(v_hat, noisy, y, eps, -rate, weight)
+    of_rate, of_k = torch.autograd.grad(found, [rate, k])
+
+    a, s = (-u / 2).exp(), (1 - (-u).exp()).sqrt()
+    z, v = a * y + s * eps, a * eps - s * y
+    a_slope, s_slope = -a / 2, a**2 / (2 * s)
+    z_slope = a_slope * y + s_slope * eps
+    error = eps - s * z - a * 0.7 * z
+    slope = s_slope * z + s * z_slope + 0.7 * (a_slope * z + a * z_slope)
+    torch.testing.assert_close(of_rate, -(error * slope).sum(1, keepdim=True) / y.numel())
+    torch.testing.assert_close(of_k, -(weight * (v - 0.7 * z) * z).mean())
+    torch.testing.assert_close(found, (weight * (v - 0.7 * z).square()).mean() / 2)
 
 
 def test_total_is_the_sum() -> None:

@@ -19,7 +19,7 @@ from exact_problems import (
 )
 from networks import seeded
 from sfumato import CVDM, LearnedSchedule, sample
-from sfumato.diffusion.gaussian import reverse_step
+from sfumato.diffusion.gaussian import amplitudes, reverse_step
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling import log_snr_grid, uniform_grid
 from sfumato.diffusion.schedule import LinearSchedule, PaperSchedule, Schedule
@@ -154,7 +154,8 @@ def test_algorithm2_mean_is_the_papers_formula() -> None:
     problem, condition = heteroscedastic(8)
     z = torch.randn(1, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     log_t, log_s = torch.full_like(z, -2.0), torch.full_like(z, -1.5)
-    eps = problem.predict(z, log_t, condition).noise
+    a, s = amplitudes(log_t)
+    eps = (z - a * problem.predict(z, log_t, condition)) / s
     beta_hat = 1 - (log_t - log_s).exp()
     printed = (z - beta_hat / (1 - log_t.exp()).sqrt() * eps) / (1 - beta_hat).sqrt()
     mean, _ = reverse_step(z, problem.clean(z, log_t, condition), log_t, log_s)

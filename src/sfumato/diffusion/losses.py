@@ -8,10 +8,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sfumato.diffusion.gaussian import Gaussian, gaussian_kl, marginal
+from sfumato.diffusion.gaussian import Gaussian, eps_from_velocity, gaussian_kl, marginal, velocity
 from sfumato.diffusion.schedule import Schedule
 
-__all__ = ["Losses", "consistency", "diffusion", "prior", "smoothness", "snr_smoothness"]
+__all__ = [
+    "LEAST_WEIGHT",
+    "Losses",
+    "consistency",
+    "diffusion",
+    "mean",
+    "prior",
+    "schedule_share",
+    "smoothness",
+    "snr_smoothness",
+    "velocity_diffusion",
+    "with_gradient_times",
+]
+
+LEAST_WEIGHT = 1e-3
+"""Below it, at an SNR of 2e4, the schedule gets less than its gradient; at t = 0 that would be 0 times infinity."""
 
 
 class Losses(NamedTuple):
@@ -42,6 +57,53 @@ def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
     """
     square = error.square()
     return (square if weight is None else weight * square).mean() / 2
+
+
+def velocity_diffusion(
+    v_hat: Tensor, noisy: Tensor, target: Tensor, eps: Tensor, log_gamma: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    r"""The velocity's square error, from which the network learns, while the schedule learns from the noise's.
+
+    Both gradients come from one pass through the network, if its inputs went in through :func:`with_gradient_times`
+    of :func:`schedule_share`. The second term is 0 and gives the schedule what does not pass through the network.
+
+    Args:
+        v_hat: The predicted velocity, shape (B, C, *spatial).
+        noisy: What was diffused from ``target`` and ``eps``, without a factor on its gradient.
+        target: What is diffused, shape of ``v_hat``.
+        eps: Unit normal noise, shape of ``v_hat``.
+        log_gamma: Logarithm of the signal variance, broadcastable to ``v_hat``.
+        weight: Of the velocity's square error; 1 if not given.
+    """
+    of_velocity = diffusion(velocity(target, eps, log_gamma).detach() - v_hat, weight)
+    of_noise = diffusion(eps - eps_from_velocity(noisy, v_hat.detach(), log_gamma))
+    return of_velocity + (of_noise - of_noise.detach())
+
+
+def schedule_share(log_gamma: Tensor, weight: Tensor | None = None) -> Tensor:
+    r"""The factor on the gradient at the network's inputs with which the schedule learns from the noise's error.
+
+    Since :math:`\epsilon = s z_t + a v`, the errors are tied: :math:`\epsilon - \hat\epsilon = a\,(v - \hat v)`.
+
+    So :math:`|\epsilon - \hat\epsilon|^2 = \frac{\gamma}{w} \cdot w\,|v - \hat v|^2`: the share is gamma over the
+    weight.
+
+    One number per image stands for its pixels, which is exact where they have the same rate.
+
+    Args:
+        log_gamma: Logarithm of the signal variance, shape (B, C, *spatial), or 1 in any place but the first.
+        weight: Of the velocity's square error, of the same shape; 1 if not given.
+
+    Returns:
+        Shares without gradient, shape (B, 1, ..., 1).
+    """
+    share = log_gamma.detach().exp() / (1 if weight is None else weight.clamp(min=LEAST_WEIGHT))
+    return share.mean(dim=tuple(range(1, share.ndim)), keepdim=True)
+
+
+def with_gradient_times(factor: Tensor, values: Tensor) -> Tensor:
+    """The same values, exactly; their gradient is passed on times ``factor``."""
+    return values + (factor - 1) * (values - values.detach())
 
 
 def prior(schedule: Schedule, target: Tensor) -> Tensor:
@@ -99,3 +161,8 @@ def snr_smoothness(schedule: Schedule, t: Tensor, *, t_min: float = 0.1) -> Tens
     if not 0 < t_min < 1:
         raise ValueError(f"t_min is {t_min}; SNR'' is infinite at 0, so give a number between 0 and 1")
     return schedule.snr(t_min + (1 - t_min) * t, order=2).square().mean()
+
+
+def mean(target: Tensor, center: Tensor) -> Tensor:
+    """Mean square error of a mean network's output ``center``, in the target's units."""
+    return (target - center).square().mean()

@@ -11,20 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion import losses
-from sfumato.diffusion.gaussian import (
-    clean_from_eps,
-    clean_from_velocity,
-    diffuse,
-    eps_from_velocity,
-    velocity,
-)
+from sfumato.diffusion.gaussian import clean_from_eps, clean_from_velocity, diffuse, eps_from_velocity, velocity
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.schedule import Schedule
 
-__all__ = ["CVDM", "Objective", "Prediction", "Predicts", "Smoothness"]
+__all__ = ["CVDM", "Form", "Objective", "Predicts", "Smoothness"]
 
 Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` is the paper's, ``velocity`` amplifies no error."""
+
+Form = Literal["clean", "noise", "velocity"]
+"""Three equivalent ways to say what is in a noisy image: each follows from any other and the noise level."""
 
 Objective = Literal["min_snr", "velocity", "noise", "elbo"]
 """Whose square error the network learns from. ``min_snr`` weights the velocity's by min(1, 20 / SNR): where noise is
@@ -36,9 +33,6 @@ _MOST_SNR = 20.0
 """Above it ``min_snr`` gives less weight, as Hang et al. 2023 (arXiv 2303.09556) do above 5. At 5 narrow posteriors are
 learned too badly: the check of benchmarks/training_on_exact.py fails."""
 
-_LEAST_WEIGHT = 1e-3
-"""Below it, at an SNR of 2e4, the schedule gets less than its gradient; at t = 0 that would be 0 times infinity."""
-
 _LEAST_NOISE = 1e-6
 """Variance that is added at least, in training: `PaperSchedule` alone can add less than none, and then learns on."""
 
@@ -46,17 +40,13 @@ Residual = bool | Literal["last"]
 Smoothness = Literal["gamma", "snr"]
 """Whose curvature the smoothness term holds down."""
 
+_CURVATURES: dict[Smoothness, Callable[[Schedule, Tensor], Tensor]] = {
+    "gamma": losses.smoothness,
+    "snr": losses.snr_smoothness,
+}
 _SMOOTHNESS_WEIGHTS: dict[Smoothness, float] = {"gamma": 3e-4, "snr": 6e-8}
 """The reference code has 1e-3 for ``gamma``, which holds almost all rates at their lower bound. SNR'' is larger: with
 6e-8 the terms start training with about the same size."""
-
-
-class Prediction(NamedTuple):
-    """What the network says of a noisy image, in three equivalent forms, each of shape (B, C, *spatial)."""
-
-    clean: Tensor
-    noise: Tensor
-    velocity: Tensor
 
 
 class CVDM(nn.Module):
@@ -145,29 +135,46 @@ class CVDM(nn.Module):
             )
         return condition[:, -self.target_channels :]
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
-        """Ask the network, once, for the clean image and the noise in ``noisy``.  [CVDM Eq. 8]
+    def predict(
+        self,
+        noisy: Tensor,
+        log_gamma: Tensor,
+        condition: Tensor,
+        center: Tensor | None = None,
+        *,
+        form: Form = "clean",
+    ) -> Tensor:
+        """Ask the network, once, what is in ``noisy``.  [CVDM Eq. 8]
 
         Args:
             noisy: :math:`z_t`, shape (B, C, *spatial).
             log_gamma: Logarithm of the signal variance, broadcastable to ``noisy``.
             condition: Shape (B, K, *spatial).
             center: What :meth:`center` gave for this condition.
+            form: What to return; nothing else is computed.
 
         Returns:
-            Clean image (in units of what is diffused, see :class:`CVDM`), noise and velocity.
+            The clean image (in units of what is diffused, see :class:`CVDM`), the noise or the velocity, shape of
+            ``noisy``.
         """
-        gamma = log_gamma.exp().expand_as(noisy)
-        seen = [condition] if center is None or self.residual else [condition, center]
-        output = self.network(torch.cat([*seen, gamma, noisy], dim=1)).to(noisy.dtype)
+        output = self.ask_network(noisy, log_gamma.exp().expand_as(noisy), condition, center)
+        if form == self.predicts:
+            return output
         if self.predicts == "velocity":
-            clean = clean_from_velocity(noisy, output, log_gamma)
-            return Prediction(clean, eps_from_velocity(noisy, output, log_gamma), output)
+            convert = clean_from_velocity if form == "clean" else eps_from_velocity
+            return convert(noisy, output, log_gamma)
         clean = clean_from_eps(noisy, output, log_gamma)
-        return Prediction(clean, output, velocity(clean, output, log_gamma))
+        return clean if form == "clean" else velocity(clean, output, log_gamma)
+
+    def ask_network(self, noisy: Tensor, gamma: Tensor, condition: Tensor, center: Tensor | None) -> Tensor:
+        """The network's own output, ``predicts``; gamma is the signal variance in the shape of ``noisy``."""
+        seen = [condition] if center is None or self.residual else [condition, center]
+        return self.network(torch.cat([*seen, gamma, noisy], dim=1)).to(noisy.dtype)
 
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The objective on one batch, a pure function of its arguments.  [CVDM Eq. 6, Alg. 1]
+
+        Algorithm 1 draws (condition, target), t and eps, and descends the gradient of the total of what is returned.
 
         Args:
             condition: What was measured, shape (B, K, *spatial).
@@ -180,46 +187,36 @@ class CVDM(nn.Module):
         """
         self._check_batch(condition, target, t, eps)
         schedule = self.schedule(condition)
-        center = self.center(condition)
-        mean_loss = torch.zeros((), dtype=target.dtype, device=target.device)
-        diffused = target
-        if center is not None:
-            if self.mean_network is not None:
-                mean_loss = (target - center).square().mean()
-            center = center.detach()
-            diffused = target - center
-        diffused = diffused / self.scale
+        center, mean = self.center(condition), target.new_zeros(())
+        if center is not None and self.mean_network is not None:
+            mean = losses.mean(target, center)
+        center = None if center is None else center.detach()
+        diffused = (target if center is None else target - center) / self.scale
         start = self.t_min if self.objective == "elbo" else 0.0
         t_noisy = start + (1 - start) * t
         log_gamma = schedule.log_gamma(t_noisy).clamp(max=-_LEAST_NOISE)
         noisy = diffuse(diffused, eps, log_gamma)
         weight = self._weight(schedule, t_noisy, log_gamma)
-        if self.objective in ("min_snr", "velocity"):
-            # The network learns from the velocity's error, the schedule from the noise's, which is a times as large:
-            # of what flows back to the network's inputs, gamma over the weight is the noise's share. One number per
-            # image stands for its pixels, which is exact where they have the same rate.
-            share = log_gamma.detach().exp() / (1 if weight is None else weight.clamp(min=_LEAST_WEIGHT))
-            share = share.mean(dim=tuple(range(1, share.ndim)), keepdim=True)
-            shown, level = (_with_gradient_times(share, values) for values in (noisy, log_gamma))
-            output = self.predict(shown, level, condition, center).velocity
-            diffusion = losses.diffusion(velocity(diffused, eps, log_gamma).detach() - output, weight)
-            of_noise = losses.diffusion(eps - eps_from_velocity(noisy, output.detach(), log_gamma))
-            diffusion = diffusion + (of_noise - of_noise.detach())
+        if self.objective in ("noise", "elbo"):
+            eps_hat = self.predict(noisy, log_gamma, condition, center, form="noise")
+            diffusion = losses.diffusion(eps - eps_hat, weight)
         else:
-            diffusion = losses.diffusion(eps - self.predict(noisy, log_gamma, condition, center).noise, weight)
-        curvature = losses.smoothness if self.smoothness == "gamma" else losses.snr_smoothness
+            share = losses.schedule_share(log_gamma, weight)
+            seen, level = (losses.with_gradient_times(share, values) for values in (noisy, log_gamma))
+            v_hat = self.predict(seen, level, condition, center, form="velocity")
+            diffusion = losses.velocity_diffusion(v_hat, noisy, diffused, eps, log_gamma, weight)
         return Losses(
             diffusion=diffusion,
             prior=losses.prior(schedule, diffused),
             consistency=losses.consistency(schedule, t),
-            smoothness=self.smoothness_weight * curvature(schedule, t),
-            mean=mean_loss,
+            smoothness=self.smoothness_weight * _CURVATURES[self.smoothness](schedule, t),
+            mean=mean,
         )
 
     def _weight(self, schedule: Schedule, t: Tensor, log_gamma: Tensor) -> Tensor | None:
         """Of the square error at times t, shape of the rate; None for 1."""
         if self.objective == "min_snr":
-            # Without a gradient: a schedule could else make its loss small by letting time pass where the weight is.
+            # Detached: otherwise the schedule could lower its loss by spending time where the weight is small.
             return (_MOST_SNR * (-log_gamma).expm1()).clamp(max=1).detach()
         if self.objective == "elbo":
             return -(1 - self.t_min) * schedule.log_snr(t, order=1)
@@ -244,11 +241,6 @@ class CVDM(nn.Module):
                 f"eps has shape {tuple(eps.shape)} and t {tuple(t.shape)}; expected {tuple(target.shape)} "
                 f"as the target and {tuple(target.shape[:1])}, one time per image"
             )
-
-
-def _with_gradient_times(factor: Tensor, values: Tensor) -> Tensor:
-    """The same values, exactly; their gradient is passed on times ``factor``."""
-    return values + (factor - 1) * (values - values.detach())
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from sfumato.diffusion import losses
 from sfumato.diffusion.losses import Losses
-from sfumato.diffusion.model import CVDM, Prediction, Residual
+from sfumato.diffusion.model import CVDM, Form, Residual
 from sfumato.diffusion.schedule import CosineSchedule
 
 __all__ = ["Regression"]
@@ -46,17 +47,27 @@ class Regression(CVDM):
         output, first = self.network(condition).to(condition.dtype), super().center(condition)
         return output if first is None else first + output
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Prediction:
+    def predict(
+        self,
+        noisy: Tensor,
+        log_gamma: Tensor,
+        condition: Tensor,
+        center: Tensor | None = None,
+        *,
+        form: Form = "clean",
+    ) -> Tensor:
         """Nothing is left once the centre is known: clean image 0, and all of ``noisy`` is noise."""
+        if form == "clean":
+            return torch.zeros_like(noisy)
         noise = noisy / (-torch.expm1(log_gamma)).sqrt()
-        return Prediction(torch.zeros_like(noisy), noise, (log_gamma / 2).exp() * noise)
+        return noise if form == "noise" else (log_gamma / 2).exp() * noise
 
     def validated(self, terms: Losses) -> Tensor:
         """The mean square error, which is all there is."""
         return terms.mean
 
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
-        """The mean square error, under the name ``mean``; times and noise have no say.
+        """The mean square error, under the name ``mean``; ``t`` and ``eps`` are ignored.
 
         Args:
             condition: What was measured, shape (B, K, *spatial).
@@ -65,6 +76,5 @@ class Regression(CVDM):
             eps: Of any value, shape of ``target``.
         """
         self._check_batch(condition, target, t, eps)
-        nothing = torch.zeros((), dtype=target.dtype, device=target.device)
-        error = (target - self.center(condition)).square().mean()
+        nothing, error = target.new_zeros(()), losses.mean(target, self.center(condition))
         return Losses(diffusion=nothing, prior=nothing, consistency=nothing, smoothness=nothing, mean=error)

@@ -31,7 +31,6 @@ from typing import Literal, NamedTuple, Protocol, get_args
 import torch
 from torch import Tensor, nn
 
-from sfumato.diffusion.model import Prediction
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.warp import Warp, inverse_softplus
@@ -82,7 +81,7 @@ class Denoiser(Protocol):
         """What is added back after sampling."""
         ...
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None) -> Prediction:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None) -> Tensor:
         """The clean image in ``noisy``."""
         ...
 
@@ -158,7 +157,7 @@ def sample(
         now, past = Level.at(end * fractions[0]), None
         for step in range(num_steps):
             log_gamma = _repeat(now.log_gamma, num_samples) if len(end) > 1 else now.log_gamma
-            clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).clean.view(shape)
+            clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).view(shape)
             if clamp is not None:
                 clean = clean.clamp(*clamp)
             if progress is not None:

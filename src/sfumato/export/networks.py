@@ -65,12 +65,10 @@ class _Noise(nn.Module):
 
     def __init__(self, model: CVDM) -> None:
         super().__init__()
-        self.network = model.network
+        self.model = model
 
     def forward(self, condition: Tensor, gamma: Tensor, noisy: Tensor, mean: Tensor | None = None) -> Tensor:
-        seen = [condition] if mean is None else [condition, mean]
-        result: Tensor = self.network(torch.cat([*seen, gamma, noisy], dim=1))
-        return result
+        return self.model.ask_network(noisy, gamma, condition, mean)
 
 
 class _Rate(nn.Module):

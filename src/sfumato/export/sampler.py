@@ -151,7 +151,7 @@ class _Step(nn.Module):
         size = self.sampled.num_samples
         seen = condition.expand(size, *condition.shape[1:])
         about = center.expand(size, *center.shape[1:]) if center is not None else None
-        clean = self.model.predict(state, now.log_gamma, seen, about).clean
+        clean = self.model.predict(state, now.log_gamma, seen, about)
         h = after.half_log_snr - now.half_log_snr
         guess = clean
         if self.sampled.solver == "2m":  # the first step has no past
