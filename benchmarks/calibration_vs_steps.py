@@ -22,7 +22,7 @@ from bars import DOCS, Bars, write_table
 from sfumato import sample
 from sfumato.diffusion.gaussian import reverse_step
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.sampling import log_snr_grid
+from sfumato.diffusion.sampling_grid import log_snr_grid
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.warp import LinearWarp
 

@@ -11,7 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pair_folders import make_pairs
-from sfumato.diffusion.sampling import Grid, Solver, sample
+from sfumato.diffusion.sampling import sample
+from sfumato.diffusion.sampling_grid import SamplingGrid
+from sfumato.diffusion.solvers import Solver
 from sfumato.models.build import build_model
 from sfumato.models.recipe import parse
 from sfumato.training.distributed import Ranks
@@ -44,7 +46,7 @@ def test_the_mode_finds_float64() -> None:
 
 @pytest.mark.parametrize("schedule", ["learned", "paper", "global", "linear_biosr", "cosine"])
 @pytest.mark.parametrize(("solver", "eta", "grid"), [("2m", 0.5, "log_snr"), ("algorithm2", 0.0, "uniform")])
-def test_sampling_stays_in_single_precision(schedule: str, solver: Solver, eta: float, grid: Grid) -> None:
+def test_sampling_stays_in_single_precision(schedule: str, solver: Solver, eta: float, grid: SamplingGrid) -> None:
     read = parse(f"model: {{base: 4, rate_base: 2, num_scales: 2, schedule: {schedule}}}")
     model, condition = build_model(read.model, 1, 1), torch.zeros(1, 1, 16, 16)
     with WithoutFloat64():

@@ -238,7 +238,7 @@ def _ends(last_noise: list[float] | None) -> list[float]:
 def _settings(text: str, counts: list[int]) -> "list[Setting]":
     from typing import get_args
 
-    from sfumato.diffusion.sampling import Solver
+    from sfumato.diffusion.solvers import Solver
     from sfumato.evaluation.sampler_settings import Setting
 
     name, _, eta = text.partition(":")

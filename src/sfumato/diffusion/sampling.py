@@ -1,61 +1,25 @@
-r"""Samplers: from pure noise to draws of the posterior, in a few network calls.
+"""Sampling: from pure noise to draws of the posterior, in a few network calls.
 
-With :math:`a = \sqrt\gamma`, :math:`s = \sqrt{1-\gamma}` and half log-SNR :math:`l = \log(a/s)`, a step of
-:math:`h = l_1 - l_0` is, per pixel,
-
-.. math:: z_1 = \frac{s_1}{s_0} e^{-\eta^2 h} z_0 - a_1\, expm1(-(1+\eta^2) h)\, D + s_1 \sqrt{-expm1(-2\eta^2 h)}\, \xi
-
-where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``). The
-step is exact if the prediction stays at D all through it, whatever its length; what varies is the solver's error.
-The schedule's drift is diagonal and known in closed form; only the network couples pixels.  [DPM-Solver++]
-
-=============  =====  ==========================================================================
-solver         eta    known as
-=============  =====  ==========================================================================
-first_order    0      DDIM
-first_order    1      ancestral sampling, the posterior of [CVDM App. B.2]
-2m             0      DPM-Solver++(2M), the default
-2m             1      SDE-DPM-Solver++(2M)
-algorithm2     --     [CVDM Alg. 2]: the same mean, but noise of the larger variance beta_hat
-=============  =====  ==========================================================================
-
-For 0 < eta < 1 the family differs from DDIM's own interpolation.
+One loop over the noise levels of a :mod:`~sfumato.diffusion.sampling_grid`; the steps between them are the
+:mod:`~sfumato.diffusion.solvers`.
 """
 
 import contextlib
-import itertools
-import math
+import functools
 from collections.abc import Callable, Iterator
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.sampling_grid import LAST_NOISE, SamplingGrid, grid_of
 from sfumato.diffusion.schedule import Schedule
-from sfumato.diffusion.warp import Warp, inverse_softplus
+from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Solver, Step
 from sfumato.system.bounds import whole
 from sfumato.system.errors import ImageError, ModelFileError
 
-__all__ = [
-    "LAST_NOISE",
-    "Denoiser",
-    "Grid",
-    "Level",
-    "Noise",
-    "Solver",
-    "grid_of",
-    "log_snr_grid",
-    "sample",
-    "step_mean",
-    "uniform_grid",
-]
-
-Solver = Literal["2m", "first_order", "algorithm2"]
-Grid = Literal["log_snr", "uniform"]
-
-LAST_NOISE = 1e-6
-"""-log gamma of the last network call at the reference rate: 0.1% of the data's scale, for exact denoisers."""
+__all__ = ["Denoiser", "Noise", "as_target", "sample"]
 
 
 class Noise(Protocol):
@@ -98,7 +62,7 @@ def sample(
     seed: int | Noise,
     clamp: tuple[float, float] | None = None,
     initial: Tensor | None = None,
-    grid: Grid = "log_snr",
+    grid: SamplingGrid = "log_snr",
     last_noise: float = LAST_NOISE,
     progress: Callable[[int], None] | None = None,
 ) -> Tensor:
@@ -112,7 +76,7 @@ def sample(
         condition: What was measured, floating point, finite, shape (B, K, *spatial).
         num_samples: N draws per image; they go through the network together.
         num_steps: Network calls per draw.
-        solver: See the table above.
+        solver: See the table of :mod:`~sfumato.diffusion.solvers`.
         eta: Amount of noise added on the way, from 0 (none: the draw is a function of its initial state) to 1.
         seed: A number, or a :class:`~sfumato.diffusion.noise.NoiseField` to place the condition in a larger image,
             sample set or batch, or any function with its signature.
@@ -143,39 +107,34 @@ def sample(
     _check_condition(condition)
     shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
     _check_initial(condition, initial, shape)
+    noise = seed if callable(seed) else NoiseField(seed)
+    draw = functools.partial(noise, shape=shape, dtype=condition.dtype, device=condition.device)
     with _evaluating(model):
         schedule, center = model.schedule(condition), model.center(condition)
         end, fractions = _path(schedule, condition, num_steps, grid, last_noise)
-        noise = seed if callable(seed) else NoiseField(seed)
-
-        def draw(step: int) -> Tensor:
-            return noise(step, shape, dtype=condition.dtype, device=condition.device)
-
         repeated = _repeat(condition, num_samples)
         repeated_center = None if center is None else _repeat(center, num_samples)
-        state = draw(0) if initial is None else initial
-        now, past = Level.at(end * fractions[0]), None
-        for step in range(num_steps):
-            log_gamma = _repeat(now.log_gamma, num_samples) if len(end) > 1 else now.log_gamma
+
+        def predict(state: Tensor, level: NoiseLevel) -> Tensor:
+            log_gamma = _repeat(level.log_gamma, num_samples) if len(end) > 1 else level.log_gamma
             clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).view(shape)
-            if clamp is not None:
-                clean = clean.clamp(*clamp)
             if progress is not None:
                 progress(num_samples)
-            if step == num_steps - 1:
-                break
-            after = Level.at(end * fractions[step + 1])
-            h = after.half_log_snr - now.half_log_snr
-            guess = clean
-            if solver == "2m" and past is not None:
-                guess = clean + (clean - past.clean) * (h / (2 * past.h))
-            state = step_mean(state, guess, now, after, h, 1.0 if solver == "algorithm2" else eta)
-            if solver == "algorithm2":
-                state = state + (-torch.expm1(now.log_gamma - after.log_gamma)).sqrt() * draw(step + 1)
-            elif eta > 0:
-                state = state + after.log_s.exp() * (-torch.expm1(-2 * eta**2 * h)).sqrt() * draw(step + 1)
-            now, past = after, _Past(clean, h)
-    clean = model.scale * clean
+            return clean if clamp is None else clean.clamp(*clamp)
+
+        state = draw(0) if initial is None else initial
+        now, past = NoiseLevel.at(end * fractions[0]), None
+        for number, fraction in enumerate(fractions[1:], start=1):
+            clean = predict(state, now)
+            step = Step.between(now, NoiseLevel.at(end * fraction))
+            state = SOLVERS[solver](state, clean, past, step, eta, functools.partial(draw, number))
+            now, past = step.after, Past(clean, step.h)
+        return as_target(predict(state, now), center, model.scale)
+
+
+def as_target(clean: Tensor, center: Tensor | None, scale: float) -> Tensor:
+    """The target that a clean image, in units of what is diffused, stands for: scaled, and its centre added."""
+    clean = scale * clean
     return clean if center is None else center + clean
 
 
@@ -192,29 +151,8 @@ def _evaluating(model: Denoiser) -> Iterator[None]:
             layer.training = True
 
 
-class Level(NamedTuple):
-    """A noise level per pixel; logarithms, because s spans many orders of magnitude."""
-
-    log_gamma: Tensor
-    log_s: Tensor
-    half_log_snr: Tensor
-
-    @classmethod
-    def at(cls, log_gamma: Tensor) -> "Level":
-        """The level of a signal variance, given its logarithm."""
-        log_s = (-torch.expm1(log_gamma)).log() / 2
-        return cls(log_gamma, log_s, log_gamma / 2 - log_s)
-
-
-class _Past(NamedTuple):
-    """What the two-step solver remembers of its last step."""
-
-    clean: Tensor
-    h: Tensor
-
-
 def _path(
-    schedule: Schedule, condition: Tensor, num_steps: int, grid: Grid, last_noise: float
+    schedule: Schedule, condition: Tensor, num_steps: int, grid: SamplingGrid, last_noise: float
 ) -> tuple[Tensor, list[float]]:
     """Log gamma at t = 1 and the fractions of it at which the network is asked."""
     end = schedule.log_gamma(condition.new_ones(()))
@@ -224,71 +162,6 @@ def _path(
             "PaperSchedule can be): train it further or use LearnedSchedule"
         )
     return end, grid_of(schedule, condition, num_steps, grid, last_noise)
-
-
-def grid_of(
-    schedule: Schedule, like: Tensor, num_steps: int, grid: Grid = "log_snr", last_noise: float = LAST_NOISE
-) -> list[float]:
-    """Fractions of log gamma at t = 1 at which the network is asked, from 1 downwards: the same for any image.
-
-    Args:
-        schedule: Bound to any condition.
-        like: A tensor of the type and on the device to compute on.
-        num_steps: How many.
-        grid: As in :func:`sample`.
-        last_noise: As there.
-    """
-    if grid == "log_snr":
-        return log_snr_grid(num_steps, schedule.reference_rate, last_noise)
-    return uniform_grid(num_steps, schedule.warp, like)
-
-
-def step_mean(state: Tensor, clean: Tensor, now: Level, after: Level, h: Tensor, eta: float) -> Tensor:
-    """The step of the module's formula without its noise."""
-    keep = (after.log_s - now.log_s - eta**2 * h).exp()
-    pull = -(after.log_gamma / 2).exp() * torch.expm1(-(1 + eta**2) * h)
-    return keep * state + pull * clean
-
-
-def log_snr_grid(num_steps: int, reference_rate: float, last_noise: float = LAST_NOISE) -> list[float]:
-    r"""Values of :math:`\rho`, from 1 downwards, whose log-SNR at the reference rate is uniform.
-
-    With rate L: :math:`l_i` uniform from :math:`L\rho = L` to :math:`L\rho` = ``last_noise`` and
-    :math:`\rho_i = log1p(e^{-2 l_i}) / L`. The grid depends on a constant of the model, never on the image or the tile.
-    """
-    if not 0 < last_noise < reference_rate < math.inf:
-        raise ValueError(
-            f"reference_rate is {reference_rate} and last_noise is {last_noise:g}; give a last noise above 0, and a "
-            f"finite rate above {last_noise:g}, the grid's end"
-        )
-    first, last = inverse_softplus(reference_rate), inverse_softplus(last_noise)  # -2 l: minus the log-SNR
-    gaps = max(num_steps - 1, 1)
-    levels = [first + (last - first) * step / gaps for step in range(num_steps)]
-    return [1.0, *(_softplus(level) / reference_rate for level in levels[1:])]
-
-
-def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
-    r"""Values of :math:`\rho(t)/\rho(1)` at t = 1, 1 - 1/T, ..., 1/T, the paper's discretisation.  [CVDM Sec. 3.1]
-
-    Raises:
-        ModelFileError: If rho does not rise from each of these times to the next.
-    """
-    t = 1 - torch.arange(num_steps, dtype=like.dtype, device=like.device) / num_steps
-    rho: list[float] = warp(t).rho.tolist()
-    falls = [before > after for before, after in itertools.pairwise([*rho, 0.0])]
-    if not all(falls):
-        low, high = (1 - (falls.index(False) + later) / num_steps for later in (1, 0))
-        raise ModelFileError(
-            f"rho does not rise from t = {low:.3g} to {high:.3g}, so no noise would be removed on the way back; the "
-            "schedule is not monotone (a PaperSchedule need not be): use grid='log_snr', train it further or use "
-            "LearnedSchedule"
-        )
-    return [value / rho[0] for value in rho]
-
-
-def _softplus(value: float) -> float:
-    """log(1 + exp(value)), which large values do not overflow."""
-    return max(value, 0.0) + math.log1p(math.exp(-abs(value)))
 
 
 def _repeat(images: Tensor, num_samples: int) -> Tensor:
@@ -301,10 +174,10 @@ def _check_settings(
 ) -> None:
     whole("num_samples", num_samples)
     whole("num_steps", num_steps)
-    if solver not in get_args(Solver):
-        raise ValueError(f"solver is {solver!r}; choose one of {', '.join(get_args(Solver))}")
-    if grid not in get_args(Grid):
-        raise ValueError(f"grid is {grid!r}; choose one of {', '.join(get_args(Grid))}")
+    if solver not in SOLVERS:
+        raise ValueError(f"solver is {solver!r}; choose one of {', '.join(SOLVERS)}")
+    if grid not in get_args(SamplingGrid):
+        raise ValueError(f"grid is {grid!r}; choose one of {', '.join(get_args(SamplingGrid))}")
     if not 0 <= eta <= 1:
         raise ValueError(f"eta is {eta}; give a number from 0 (no added noise) to 1 (ancestral)")
     if solver == "algorithm2" and eta:

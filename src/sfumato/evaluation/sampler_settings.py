@@ -23,7 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.diffusion.sampling import LAST_NOISE, Solver
+from sfumato.diffusion.sampling_grid import LAST_NOISE
+from sfumato.diffusion.solvers import Solver
 from sfumato.statistics.calibration_report import Estimate
 from sfumato.statistics.rank_histogram import central_interval
 from sfumato.statistics.scores import crps, spread_and_error

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.sampling import grid_of
+from sfumato.diffusion.sampling_grid import grid_of
 from sfumato.export.graph import check_graph, example_size, save_graph, to_graph
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written

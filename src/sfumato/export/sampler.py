@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.sampling import Level, grid_of, step_mean
+from sfumato.diffusion.sampling import as_target
+from sfumato.diffusion.sampling_grid import grid_of
+from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step
 from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import Part, join
 from sfumato.models.intervals import Sampled
@@ -129,7 +131,7 @@ class _Start(nn.Module):
 
 
 class _Step(nn.Module):
-    """One step of the sampler, as in :func:`sfumato.diffusion.sampling.sample`."""
+    """One step of the loop in :func:`sfumato.diffusion.sampling.sample`, with the same solvers."""
 
     def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
         super().__init__()
@@ -147,25 +149,20 @@ class _Step(nn.Module):
         end: Tensor,
         center: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        now, after = Level.at(end * now_fraction), Level.at(end * after_fraction)
         size = self.sampled.num_samples
+        now, after = (NoiseLevel.at(end * fraction) for fraction in (now_fraction, after_fraction))
         seen = condition.expand(size, *condition.shape[1:])
         about = center.expand(size, *center.shape[1:]) if center is not None else None
         clean = self.model.predict(state, now.log_gamma, seen, about)
-        h = after.half_log_snr - now.half_log_snr
-        guess = clean
-        if self.sampled.solver == "2m":  # the first step has no past
-            guess = clean + (number > 0).to(h.dtype) * (clean - clean_before) * (h / (2 * h_before))
-        eta = 1.0 if self.sampled.solver == "algorithm2" else self.sampled.eta
-        state = step_mean(state, guess, now, after, h, eta)
-        if eta > 0:
-            shape = torch.Size([size, 1, *state.shape[1:]])
-            noise = self.noise(number + 1, shape).flatten(0, 1)
-            if self.sampled.solver == "algorithm2":
-                state = state + (-torch.expm1(now.log_gamma - after.log_gamma)).sqrt() * noise
-            else:
-                state = state + after.log_s.exp() * (-torch.expm1(-2 * eta**2 * h)).sqrt() * noise
-        return state, clean, h
+        step = Step.between(now, after)
+        # The first step has no past; a graph has no branch, so its past is the present, which changes nothing.
+        past = Past(torch.where(number > 0, clean_before, clean), h_before)
+
+        def noise() -> Tensor:
+            return self.noise(number + 1, torch.Size([size, 1, *state.shape[1:]])).flatten(0, 1)
+
+        state = SOLVERS[self.sampled.solver](state, clean, past, step, self.sampled.eta, noise)
+        return state, clean, step.h
 
 
 class _Finish(nn.Module):
@@ -176,7 +173,7 @@ class _Finish(nn.Module):
         self.scale, self.target, self.found = model.model.scale, model.info.target, correction_for(model, sampled)
 
     def forward(self, clean: Tensor, center: Tensor | None = None) -> tuple[Tensor, ...]:
-        draws = self.scale * clean if center is None else center + self.scale * clean
+        draws = as_target(clean, center, self.scale)
         mean = draws.mean(0, keepdim=True)
         std = ((draws - mean).square().sum(0, keepdim=True) / (draws.shape[0] - 1)).sqrt()
         if self.found is None:

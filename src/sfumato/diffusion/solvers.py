@@ -1,0 +1,106 @@
+r"""Solvers: one step from a noise level to the next lower one, each a short function with its own noise.
+
+With :math:`a = \sqrt\gamma`, :math:`s = \sqrt{1-\gamma}` and half log-SNR :math:`l = \log(a/s)`, a step of
+:math:`h = l_1 - l_0` is, per pixel,
+
+.. math:: z_1 = \frac{s_1}{s_0} e^{-\eta^2 h} z_0 - a_1\, expm1(-(1+\eta^2) h)\, D + s_1 \sqrt{-expm1(-2\eta^2 h)}\, \xi
+
+where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``). The
+step is exact if the prediction stays at D all through it, whatever its length; what varies is the solver's error.
+The schedule's drift is diagonal and known in closed form; only the network couples pixels.  [DPM-Solver++]
+
+=============  =====  ==========================================================================
+solver         eta    known as
+=============  =====  ==========================================================================
+first_order    0      DDIM
+first_order    1      ancestral sampling, the posterior of [CVDM App. B.2]
+2m             0      DPM-Solver++(2M), the default
+2m             1      SDE-DPM-Solver++(2M)
+algorithm2     --     [CVDM Alg. 2]: the same mean, but noise of the larger variance beta_hat
+=============  =====  ==========================================================================
+
+For 0 < eta < 1 the family differs from DDIM's own interpolation.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["SOLVERS", "NoiseLevel", "Past", "Solver", "SolverStep", "Step", "algorithm2", "first_order", "second_order"]
+
+Solver = Literal["2m", "first_order", "algorithm2"]
+
+
+class NoiseLevel(NamedTuple):
+    """A noise level per pixel; logarithms, because s spans many orders of magnitude."""
+
+    log_gamma: Tensor
+    log_s: Tensor
+    half_log_snr: Tensor
+
+    @classmethod
+    def at(cls, log_gamma: Tensor) -> "NoiseLevel":
+        """The level of a signal variance, given its logarithm."""
+        log_s = (-torch.expm1(log_gamma)).log() / 2
+        return cls(log_gamma, log_s, log_gamma / 2 - log_s)
+
+
+class Step(NamedTuple):
+    """From one noise level to the next, and the rise h of the half log-SNR between them."""
+
+    now: NoiseLevel
+    after: NoiseLevel
+    h: Tensor
+
+    @classmethod
+    def between(cls, now: NoiseLevel, after: NoiseLevel) -> "Step":
+        """The step from ``now`` to ``after``."""
+        return cls(now, after, after.half_log_snr - now.half_log_snr)
+
+
+class Past(NamedTuple):
+    """What a second-order solver remembers of the step before."""
+
+    clean: Tensor
+    h: Tensor
+
+
+SolverStep = Callable[[Tensor, Tensor, Past | None, Step, float, Callable[[], Tensor]], Tensor]
+"""Takes the state, the clean image predicted from it, the past (None at the first step), the step, eta, and a function
+that draws unit noise of the state's shape, called only if noise is added; gives the state after the step."""
+
+
+def first_order(
+    state: Tensor, clean: Tensor, past: Past | None, step: Step, eta: float, noise: Callable[[], Tensor]
+) -> Tensor:
+    """The module's formula with D the predicted clean image."""
+    mean = _mean(state, clean, step, eta)
+    return mean + step.after.log_s.exp() * (-torch.expm1(-2 * eta**2 * step.h)).sqrt() * noise() if eta > 0 else mean
+
+
+def second_order(
+    state: Tensor, clean: Tensor, past: Past | None, step: Step, eta: float, noise: Callable[[], Tensor]
+) -> Tensor:
+    """The module's formula with D extrapolated to the middle of the step; the first step has no past to do so from."""
+    guess = clean if past is None else clean + (clean - past.clean) * (step.h / (2 * past.h))
+    return first_order(state, guess, past, step, eta, noise)
+
+
+def algorithm2(
+    state: Tensor, clean: Tensor, past: Past | None, step: Step, eta: float, noise: Callable[[], Tensor]
+) -> Tensor:
+    r"""The mean for eta = 1, and noise of variance :math:`\hat\beta = 1 - \gamma_0/\gamma_1`.  [CVDM Alg. 2]"""
+    beta_hat = -torch.expm1(step.now.log_gamma - step.after.log_gamma)
+    return _mean(state, clean, step, eta=1.0) + beta_hat.sqrt() * noise()
+
+
+SOLVERS: Mapping[Solver, SolverStep] = {"2m": second_order, "first_order": first_order, "algorithm2": algorithm2}
+
+
+def _mean(state: Tensor, clean: Tensor, step: Step, eta: float) -> Tensor:
+    """The module's formula without its noise."""
+    keep = (step.after.log_s - step.now.log_s - eta**2 * step.h).exp()
+    pull = -(step.after.log_gamma / 2).exp() * torch.expm1(-(1 + eta**2) * step.h)
+    return keep * state + pull * clean
