@@ -13,7 +13,7 @@ from sfumato.data.batches import PatchBatches, prefetch
 from sfumato.data.order import Order
 from sfumato.models.recipe import Recipe
 from sfumato.nn import UNet
-from sfumato.system.subnormals import without_subnormals
+from sfumato.system.device import without_subnormals
 from sfumato.training.preparation import prepare
 
 __all__ = ["QuantileHead", "pinball", "quantile_head"]

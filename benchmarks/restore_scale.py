@@ -38,7 +38,7 @@ from sfumato.restoration.journal import Journal
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.run import Progress, run_restoration
-from sfumato.system.allocation import keep_freed_memory
+from sfumato.system.device import keep_freed_memory
 
 TINY = Settings(num_samples=2, num_steps=4, threads=1)
 REPEATS = 5
@@ -234,7 +234,7 @@ def speedups(planned: Callable[[], Restoration]) -> list[float]:
 SAMPLING = """
 import sys, time, torch
 from sfumato import load, sample
-from sfumato.system.allocation import keep_freed_memory
+from sfumato.system.device import keep_freed_memory
 torch.set_num_threads(1)
 if sys.argv[2] == "kept":
     assert keep_freed_memory()

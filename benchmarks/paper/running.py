@@ -16,7 +16,7 @@ from paper.matrix import LEVELS, OWN, PROBLEMS, STUDIES, Cell, cell_named
 from paper.provenance import outdated, record
 from paper.sources import make_data, recipe_for
 from paper.stored import Places, Row, chosen_trial, file_of, is_measured, merge, read, read_all, sets_of
-from sfumato.system.subnormals import without_subnormals
+from sfumato.system.device import without_subnormals
 from sfumato.training.run_folder import RunFolder
 
 __all__ = ["list_cells", "rerun", "run", "run_one", "state", "time_cells"]

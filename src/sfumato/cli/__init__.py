@@ -19,7 +19,7 @@ from sfumato.cli.restore import restore
 from sfumato.cli.simulate import simulations
 from sfumato.cli.sweep import sweep
 from sfumato.cli.train import train
-from sfumato.system.allocation import keep_freed_memory
+from sfumato.system.device import keep_freed_memory
 
 __all__ = ["app", "main"]
 

@@ -17,7 +17,7 @@ import torch
 
 from sfumato.restoration.job import Job
 from sfumato.restoration.task import Outcome, run_task
-from sfumato.system.allocation import keep_freed_memory
+from sfumato.system.device import keep_freed_memory
 from sfumato.system.errors import RunError
 
 if TYPE_CHECKING:

@@ -1,14 +1,29 @@
-"""Where to compute, checked before anything is loaded."""
+"""How this machine computes: on which device, with which numbers, and what becomes of freed memory.
 
-import torch
+torch is imported where it is used: the command line sets up its memory before it knows whether it needs torch.
+"""
+
+import contextlib
+import ctypes
+import functools
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from sfumato.system.errors import RunError
 
-__all__ = ["usable_device"]
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["keep_freed_memory", "usable_device", "without_subnormals"]
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Of mallopt(3)."""
+_KEPT_BYTES = 2**30
 
 
-def usable_device(name: str | torch.device) -> torch.device:
-    """A device of this machine.
+def usable_device(name: "str | torch.device") -> "torch.device":
+    """A device of this machine, checked before anything is loaded.
 
     Args:
         name: ``cpu``, ``cuda`` or ``mps``, or one of several by number, such as ``cuda:1``.
@@ -20,9 +35,47 @@ def usable_device(name: str | torch.device) -> torch.device:
         >>> usable_device("cpu")
         device(type='cpu')
     """
+    import torch
+
     kind, _, number = str(name).partition(":")
     count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if not (number or "0").isdecimal() or int(number or 0) >= count.get(kind, 0):
         usable = ", ".join(name if n == 1 else f"{name}:0 to {name}:{n - 1}" for name, n in count.items() if n)
         raise RunError(f"device {str(name)!r} is not there; this machine and build of torch offer: {usable}")
     return torch.device(name)
+
+
+@contextlib.contextmanager
+def without_subnormals() -> Iterator[None]:
+    """Treat numbers below 1e-38 as 0 inside this context.
+
+    The gradients of a trained network are full of them, and a processor handles them so slowly that they double the
+    time of a step.
+    """
+    import torch
+
+    was_on = float(torch.tensor(1e-40) * 1) == 0
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(was_on)
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Let this process keep up to a gigabyte of freed memory for its next tensors, where the C library knows how.
+
+    glibc returns every large block to the system when it is freed and asks for it again a moment later, and the system
+    clears each page again. Sampling spends a quarter of its time on that (`benchmarks/restore_scale.py --allocation`).
+    It is a setting of the whole process, so a library should leave it alone: commands and workers call it.
+
+    Returns:
+        Whether the C library took it.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:  # musl has no such knob
+        return False
+    return all(mallopt(name, _KEPT_BYTES) == 1 for name in (_MMAP_THRESHOLD, _TRIM_THRESHOLD))

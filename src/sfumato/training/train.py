@@ -26,9 +26,9 @@ from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model
 from sfumato.models.ownership import check_outputs, data_places
 from sfumato.models.recipe import Recipe, TrainRecipe, dump
 from sfumato.nn.population_norm import settle
+from sfumato.system.device import without_subnormals
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.progress import Bar
-from sfumato.system.subnormals import without_subnormals
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
 from sfumato.training.distributed import Ranks
 from sfumato.training.preparation import Prepared, prepare
