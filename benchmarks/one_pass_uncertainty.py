@@ -31,12 +31,12 @@ from bars import DOCS, Bars, write_table
 from quantile_head import quantile_head
 from sfumato import load
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
+from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.evaluation.inspection import crops
 from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.restorer import Restorer
 from sfumato.statistics.calibration_report import Estimate
-from sfumato.statistics.significance import interval
+from sfumato.statistics.significance import interval, rank_correlation
 from sfumato.training.preparation import open_test_set
 
 RESULTS = Path(__file__).parent / "results" / "one_pass_uncertainty.csv"

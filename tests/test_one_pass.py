@@ -11,7 +11,8 @@ import torch
 import one_pass_uncertainty as one_pass
 from pair_folders import make_pairs
 from quantile_head import LEVELS, QuantileHead, pinball, quantile_head
-from sfumato.diffusion.uncertainty import SCHEDULE_NOTE, rank_correlation
+from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
+from sfumato.statistics.significance import rank_correlation
 from sfumato.training.train import train
 from small_runs import recipe
 

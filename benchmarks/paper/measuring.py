@@ -26,7 +26,7 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import Schedule
-from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
+from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.evaluation.methods import Method, Microscope, classical_method
 from sfumato.evaluation.phase_methods import TwoShots, phase_method
 from sfumato.figures.schedule_and_samples import otsu
@@ -43,6 +43,7 @@ from sfumato.statistics import metrics
 from sfumato.statistics.rank_histogram import central_interval
 from sfumato.statistics.resolution import decorrelation
 from sfumato.statistics.scores import crps, spread_and_error
+from sfumato.statistics.significance import rank_correlation
 
 __all__ = [
     "central",

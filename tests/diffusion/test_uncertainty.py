@@ -14,9 +14,10 @@ from sfumato import load, restore
 from sfumato.cli import app
 from sfumato.data.images.io import open_image
 from sfumato.diffusion.schedule import LearnedSchedule, LinearSchedule, PaperSchedule
-from sfumato.diffusion.uncertainty import integral_of_beta, rank_correlation
+from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.nn import UNet
 from sfumato.restoration.conditions import condition_of
+from sfumato.statistics.significance import rank_correlation
 from sfumato.system.errors import ImageError
 from sfumato.training.train import train
 from small_runs import recipe
@@ -39,21 +40,6 @@ def test_the_integral_of_beta() -> None:
     t = torch.linspace(0, 1, 20_001)
     exact = torch.trapezoid(paper.warp(t).tau, t) * paper.rate
     np.testing.assert_allclose(integral_of_beta(paper), exact.detach().numpy(), rtol=1e-4)
-
-
-def test_rank_correlation() -> None:
-    values = np.random.default_rng(0).random((8, 9))
-    assert rank_correlation(values, np.exp(values)) == pytest.approx(1)
-    assert rank_correlation(values, -values) == pytest.approx(-1)
-    assert np.isnan(rank_correlation(values, np.ones((8, 9))))
-
-
-def test_equal_values_share_their_rank() -> None:
-    from scipy.stats import spearmanr
-
-    generator = np.random.default_rng(1)
-    first, second = generator.integers(0, 4, (2, 200))
-    assert rank_correlation(first, second) == pytest.approx(float(spearmanr(first, second).statistic), abs=1e-9)
 
 
 @pytest.fixture(scope="module")

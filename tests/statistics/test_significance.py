@@ -8,7 +8,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from sfumato.statistics.significance import holm, interval, least_p, paired_test, ranking, ratio_interval
+from sfumato.statistics.significance import (
+    holm,
+    interval,
+    least_p,
+    paired_test,
+    rank_correlation,
+    ranking,
+    ratio_interval,
+)
 
 
 def standardised(n: int, seed: int) -> NDArray[np.float64]:
@@ -135,3 +143,16 @@ def test_seeds_decide() -> None:
 def test_unequal_images_are_refused() -> None:
     with pytest.raises(ValueError, match="one per image"):
         paired_test(np.ones(3), np.ones(4))
+
+
+def test_rank_correlation() -> None:
+    values = np.random.default_rng(0).random((8, 9))
+    assert rank_correlation(values, np.exp(values)) == pytest.approx(1)
+    assert rank_correlation(values, -values) == pytest.approx(-1)
+    assert np.isnan(rank_correlation(values, np.ones((8, 9))))
+
+
+def test_equal_values_share_their_rank() -> None:
+    generator = np.random.default_rng(1)
+    first, second = generator.integers(0, 4, (2, 200))
+    assert rank_correlation(first, second) == pytest.approx(float(stats.spearmanr(first, second).statistic), abs=1e-9)

@@ -1,19 +1,15 @@
-r"""Hints at uncertainty that need no samples, and how to tell what they are worth.
+r"""A hint at uncertainty that needs no samples.
 
 The paper suggests that the integral of the schedule's :math:`\beta` shows where a restored image is uncertain: one pass
 of the rate network in place of many draws. It is a relative hint in no unit, never a standard deviation.
 """
 
-from typing import Any
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.diffusion.schedule import Schedule
 
-__all__ = ["SCHEDULE_NOTE", "integral_of_beta", "rank_correlation"]
+__all__ = ["SCHEDULE_NOTE", "integral_of_beta"]
 
 SCHEDULE_NOTE = (
     "integral of beta, a relative hint in no unit, not a standard deviation; over five small models its rank "
@@ -30,21 +26,3 @@ def integral_of_beta(schedule: Schedule) -> Tensor:
     middles = (torch.arange(_NUM_TIMES) + 0.5) / _NUM_TIMES
     weight = schedule.warp(middles.to(schedule.rate)).tau.mean()
     return (schedule.rate * weight).detach()
-
-
-def rank_correlation(first: NDArray[Any], second: NDArray[Any]) -> float:
-    """Spearman's correlation of two images' pixels, equal values sharing their mean rank; NaN if one is flat.
-
-    Example:
-        >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 4.0, 9.0]))
-        1.0
-    """
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return float("nan")
-    return round(float(np.corrcoef(_ranks(first), _ranks(second))[0, 1]), 12)
-
-
-def _ranks(image: NDArray[Any]) -> NDArray[np.float64]:
-    _, place, count = np.unique(image, return_inverse=True, return_counts=True)
-    mean_rank: NDArray[np.float64] = np.cumsum(count) - (count - 1) / 2
-    return mean_rank[place.ravel()]

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sfumato.diffusion.schedule import Schedule
-from sfumato.diffusion.uncertainty import rank_correlation
 from sfumato.figures.plotting import matplotlib, new_figure
+from sfumato.statistics.significance import rank_correlation
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,12 +12,22 @@ better whose mean, the number in the table, is worse. Both ask that differences 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FEWEST", "Ranking", "holm", "interval", "least_p", "paired_test", "ranking", "ratio_interval"]
+__all__ = [
+    "FEWEST",
+    "Ranking",
+    "holm",
+    "interval",
+    "least_p",
+    "paired_test",
+    "rank_correlation",
+    "ranking",
+    "ratio_interval",
+]
 
 _EXACT = 16
 """Up to so many images all sign patterns are tried: 32,768 of them, the others being their mirror images."""
@@ -201,3 +211,21 @@ def ranking(values: Values, *, higher_is_better: bool, level: float = 0.05, seed
     best = order[0] if order and beats_all(0) else None
     second = order[1] if best is not None and beats_all(1) else None
     return Ranking(p_values, best, second)
+
+
+def rank_correlation(first: NDArray[Any], second: NDArray[Any]) -> float:
+    """Spearman's correlation of two images' pixels, equal values sharing their mean rank; NaN if one is flat.
+
+    Example:
+        >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 4.0, 9.0]))
+        1.0
+    """
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return round(float(np.corrcoef(_ranks(first), _ranks(second))[0, 1]), 12)
+
+
+def _ranks(image: NDArray[Any]) -> NDArray[np.float64]:
+    _, place, count = np.unique(image, return_inverse=True, return_counts=True)
+    mean_rank: NDArray[np.float64] = np.cumsum(count) - (count - 1) / 2
+    return mean_rank[place.ravel()]
