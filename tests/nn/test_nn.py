@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from networks import seeded
 from sfumato.nn import SR3UNet, UNet
-from sfumato.nn.blocks import ChannelNorm, GroupNorm, crop_to, pad_to_stride
-from sfumato.nn.population_norm import PopulationNorm, settle
+from sfumato.nn.blocks import ChannelNorm, GroupNorm, PopulationNorm, crop_to, freeze_batch_statistics, pad_to_stride
 
 MAKERS: dict[str, Callable[..., nn.Module]] = {
     "channel": lambda i, o, ndim: UNet(i, o, base=4, ndim=ndim, norm="channel"),
@@ -89,7 +88,7 @@ def test_norms_match_torch(ndim: int) -> None:
 
 
 @pytest.mark.parametrize("ndim", [2, 3])
-def test_population_norm_learns_from_batches_until_it_is_settled(ndim: int) -> None:
+def test_population_norm_learns_from_batches_until_it_is_frozen(ndim: int) -> None:
     layer, spatial = PopulationNorm(6).double(), [5, 7, 4][:ndim]
     batches = [shift + images(3, 6, *spatial).double() for shift in range(200)]
     shape, others = [1, 6, *[1] * ndim], [axis for axis in range(ndim + 2) if axis != 1]
@@ -99,7 +98,7 @@ def test_population_norm_learns_from_batches_until_it_is_settled(ndim: int) -> N
         torch.testing.assert_close(layer(batch), centred / (centred.square().mean(others, True) + 1e-5).sqrt())
         mean, var = 0.95 * mean + 0.05 * batch.mean(others), 0.95 * var + 0.05 * batch.var(others)
     torch.testing.assert_close((layer.mean, layer.var), (mean, var))
-    settle(nn.Sequential(layer))
+    freeze_batch_statistics(nn.Sequential(layer))
     expected = (batches[0] - mean.reshape(shape)) / (var.reshape(shape) + 1e-5).sqrt()
     torch.testing.assert_close(layer(batches[0]), expected)
     torch.testing.assert_close(layer.eval()(batches[0]), expected)

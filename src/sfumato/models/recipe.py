@@ -113,7 +113,7 @@ class ModelRecipe(_Section):
     num_scales: Positive = 5
     """Resolutions of the networks."""
     norm: Literal["population", "channel", "instance"] = "population"
-    """Over what the U-Net normalises: the training set, the channels of each pixel or, the paper's, each image."""
+    """The U-Net's norm: over batches, frozen halfway; over a pixel's channels; or, the paper's, over an image."""
     schedule: Literal["learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine"] = "learned"
     """How the variance schedule is made; the last three are fixed, as in CDDPM (diffusion with a fixed schedule)."""
     beta_ends: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None
@@ -157,7 +157,7 @@ class TrainRecipe(_Section):
     batch_size: Positive = 8
     """Patches per step, over all ranks and accumulation rounds."""
     accumulate: Positive = 1
-    """Rounds into which each rank's part of a batch is cut to save memory; `population` learns from each by itself."""
+    """Rounds into which each rank's part of a batch is cut to save memory; `population` normalises over a round."""
     optimizer: Literal["adamw", "adam"] = "adamw"
     """Kind of optimizer."""
     learning_rate: float = Field(default=3e-4, gt=0)

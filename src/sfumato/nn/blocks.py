@@ -3,19 +3,20 @@
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-from sfumato.nn.population_norm import PopulationNorm
 
 __all__ = [
     "ChannelNorm",
     "GroupNorm",
     "Normalization",
+    "PopulationNorm",
     "check_images",
     "check_sizes",
     "conv",
     "crop_to",
+    "freeze_batch_statistics",
     "normalization",
     "pad_to_stride",
     "transposed_conv",
@@ -23,6 +24,11 @@ __all__ = [
 ]
 
 Normalization = Literal["population", "channel", "instance"]
+
+_MOMENTUM = 0.05
+"""Share of the newest batch in the running averages: they forget their start within a hundred steps."""
+_EPSILON = 1e-5
+"""Added to variances, as in the other normalisations."""
 
 
 def check_sizes(ndim: int, **sizes: int) -> None:
@@ -103,6 +109,74 @@ class ChannelNorm(nn.Module):
         if last.dtype == torch.bfloat16:
             last = last.float()  # as CUDA autocasts; the kernel of bfloat16 is up to 9 times slower on a processor
         return F.layer_norm(last, self.weight.shape, self.weight, self.bias).movedim(-1, 1).to(features.dtype)
+
+
+class PopulationNorm(nn.Module):
+    """Batch normalisation (arXiv 1502.03167) whose statistics are frozen halfway through training.
+
+    First each channel is normalised by the mean and variance of its batch, over all processes, while running averages
+    follow them. Once frozen, the running averages are constants, in training as in use. Plain batch normalisation
+    trains one network, normalised by batches, and uses another, normalised by averages: images unlike their batch then
+    come out wrong. Here the network that is trained last is the one that restores. The result at a pixel depends on its
+    neighbourhood only, and absolute intensity survives.
+
+    Attributes:
+        frozen: Whether training, too, normalises by the running averages and leaves them as they are.
+    """
+
+    mean: Tensor
+    var: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("mean", torch.zeros(channels))
+        self.register_buffer("var", torch.ones(channels))
+        self.frozen = False
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Normalise features of shape (B, channels, *spatial)."""
+        learns = self.training and not self.frozen
+        if learns and _processes() > 1:
+            return self._of_all_processes(features)
+        learns = learns and features.numel() > features.shape[1]  # of one value per channel there is no variance
+        arguments = (self.weight, self.bias, self.mean, self.var, learns, _MOMENTUM, _EPSILON)
+        return torch.batch_norm(features, *arguments, torch.backends.cudnn.enabled)
+
+    def _of_all_processes(self, features: Tensor) -> Tensor:
+        """The same as one process would give for the whole batch; torch's SyncBatchNorm runs on GPUs alone."""
+        from torch.distributed.nn.functional import all_reduce  # which is not there where torch has no processes
+
+        values, shape = features.to(self.mean.dtype), [1, -1, *[1] * (features.ndim - 2)]
+        others = [axis for axis in range(features.ndim) if axis != 1]
+        count = features.numel() // features.shape[1] * _processes()
+        mean = all_reduce(values.sum(others)) / count
+        centred = values - mean.reshape(shape)
+        squares = all_reduce(centred.square().sum(others))
+        with torch.no_grad():
+            self.mean.lerp_(mean, _MOMENTUM)
+            self.var.lerp_(squares / (count - 1), _MOMENTUM)
+        scale = self.weight * (squares / count + _EPSILON).rsqrt()
+        result: Tensor = (centred * scale.reshape(shape) + self.bias.reshape(shape)).to(features.dtype)
+        return result
+
+
+def freeze_batch_statistics(model: nn.Module, frozen: bool = True) -> None:
+    """Freeze the running averages of every :class:`PopulationNorm` of a model; training does so halfway through.
+
+    Example:
+        >>> from sfumato.nn import UNet
+        >>> network = UNet(1, 1, base=4, norm="population")
+        >>> freeze_batch_statistics(network)
+    """
+    for layer in model.modules():
+        if isinstance(layer, PopulationNorm):
+            layer.frozen = frozen
+
+
+def _processes() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def normalization(kind: Normalization, channels: int) -> nn.Module:

@@ -34,9 +34,9 @@ class UNet(nn.Module):
             and 32 for the rate network.
         num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
         ndim: 2 for images, 3 for volumes.
-        norm: ``channel`` (statistics over the channels of each pixel), ``population`` (over the training set, see
-            :mod:`~sfumato.nn.population_norm`: more accurate, in a training that settles it, as ours does) or
-            ``instance`` (the paper's, over the image).
+        norm: ``channel`` (statistics over the channels of each pixel), ``population`` (batch normalisation frozen
+            halfway through training, see :class:`~sfumato.nn.blocks.PopulationNorm`: more accurate, if the training
+            freezes it, as ours does) or ``instance`` (the paper's, over the image).
 
     Attributes:
         stride: The output moves with the input by multiples of it.
@@ -81,7 +81,7 @@ class UNet(nn.Module):
         features = pad_to_stride(images, self.stride)
         if self.ndim == 2 and self.reach is not None:
             # Channel normalisation puts the channels last; with all of the network so, nothing is copied to and fro.
-            # Population normalisation has no say in it: on a processor the rest is faster so.
+            # Population normalisation takes either order; on a processor the rest of the network is faster like this.
             features = features.contiguous(memory_format=torch.channels_last)
         mirrored: list[Tensor] = []
         for scale, block in enumerate(self.down):

@@ -25,7 +25,7 @@ from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model
 from sfumato.models.ownership import check_outputs, data_places
 from sfumato.models.recipe import Recipe, TrainRecipe, dump
-from sfumato.nn.population_norm import settle
+from sfumato.nn.blocks import freeze_batch_statistics
 from sfumato.system.device import without_subnormals
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.progress import Bar
@@ -183,7 +183,7 @@ class Trainer:
         rate = learning_rate(settings, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["speed"]
-        settle(self.model, settled=2 * self.step >= settings.steps)
+        freeze_batch_statistics(self.model, frozen=2 * self.step >= settings.steps)
         self.optimizer.zero_grad(set_to_none=True)
         terms = torch.zeros(len(Losses._fields), device=device)
         for part, is_last in self._rounds(batch):
