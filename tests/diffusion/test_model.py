@@ -82,7 +82,9 @@ def test_clean_noise_and_velocity_agree(predicts: Predicts) -> None:
 class _CountingRoots(TorchDispatchMode):
     """Counts square roots, of which each conversion between two forms takes one."""
 
-    count = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.count += func is torch.ops.aten.sqrt.default

@@ -136,13 +136,7 @@ class CVDM(nn.Module):
         return condition[:, -self.target_channels :]
 
     def predict(
-        self,
-        noisy: Tensor,
-        log_gamma: Tensor,
-        condition: Tensor,
-        center: Tensor | None = None,
-        *,
-        form: Form = "clean",
+        self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None, form: Form = "clean"
     ) -> Tensor:
         """Ask the network, once, what is in ``noisy``.  [CVDM Eq. 8]
 

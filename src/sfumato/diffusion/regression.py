@@ -48,13 +48,7 @@ class Regression(CVDM):
         return output if first is None else first + output
 
     def predict(
-        self,
-        noisy: Tensor,
-        log_gamma: Tensor,
-        condition: Tensor,
-        center: Tensor | None = None,
-        *,
-        form: Form = "clean",
+        self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None, form: Form = "clean"
     ) -> Tensor:
         """Nothing is left once the centre is known: clean image 0, and all of ``noisy`` is noise."""
         if form == "clean":

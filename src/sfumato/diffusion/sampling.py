@@ -126,8 +126,8 @@ def sample(
         now, past = NoiseLevel.at(end * fractions[0]), None
         for number, fraction in enumerate(fractions[1:], start=1):
             clean = predict(state, now)
-            step = Step.between(now, NoiseLevel.at(end * fraction))
-            state = SOLVERS[solver](state, clean, past, step, eta, functools.partial(draw, number))
+            step = Step.between(now, NoiseLevel.at(end * fraction), clean, past)
+            state = SOLVERS[solver](state, step, eta, functools.partial(draw, number))
             now, past = step.after, Past(clean, step.h)
         return as_target(predict(state, now), center, model.scale)
 

@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["SOLVERS", "NoiseLevel", "Past", "Solver", "SolverStep", "Step", "algorithm2", "first_order", "second_order"]
+__all__ = ["SOLVERS", "Draw", "NoiseLevel", "Past", "Solver", "Step", "algorithm2", "first_order", "second_order"]
 
 Solver = Literal["2m", "first_order", "algorithm2"]
 
@@ -47,19 +47,6 @@ class NoiseLevel(NamedTuple):
         return cls(log_gamma, log_s, log_gamma / 2 - log_s)
 
 
-class Step(NamedTuple):
-    """From one noise level to the next, and the rise h of the half log-SNR between them."""
-
-    now: NoiseLevel
-    after: NoiseLevel
-    h: Tensor
-
-    @classmethod
-    def between(cls, now: NoiseLevel, after: NoiseLevel) -> "Step":
-        """The step from ``now`` to ``after``."""
-        return cls(now, after, after.half_log_snr - now.half_log_snr)
-
-
 class Past(NamedTuple):
     """What a second-order solver remembers of the step before."""
 
@@ -67,40 +54,56 @@ class Past(NamedTuple):
     h: Tensor
 
 
-SolverStep = Callable[[Tensor, Tensor, Past | None, Step, float, Callable[[], Tensor]], Tensor]
-"""Takes the state, the clean image predicted from it, the past (None at the first step), the step, eta, and a function
-that draws unit noise of the state's shape, called only if noise is added; gives the state after the step."""
+class Step(NamedTuple):
+    """What a solver knows: two noise levels, the clean image predicted at the first, and the past (none at first)."""
+
+    now: NoiseLevel
+    after: NoiseLevel
+    h: Tensor
+    """Rise of the half log-SNR from ``now`` to ``after``."""
+    clean: Tensor
+    past: Past | None
+
+    @classmethod
+    def between(cls, now: NoiseLevel, after: NoiseLevel, clean: Tensor, past: Past | None) -> "Step":
+        """The step from ``now`` to ``after``."""
+        return cls(now, after, after.half_log_snr - now.half_log_snr, clean, past)
 
 
-def first_order(
-    state: Tensor, clean: Tensor, past: Past | None, step: Step, eta: float, noise: Callable[[], Tensor]
-) -> Tensor:
+Draw = Callable[[], Tensor]
+"""Gives unit noise of the state's shape; it is called only where noise is added."""
+
+
+def first_order(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
     """The module's formula with D the predicted clean image."""
-    mean = _mean(state, clean, step, eta)
-    return mean + step.after.log_s.exp() * (-torch.expm1(-2 * eta**2 * step.h)).sqrt() * noise() if eta > 0 else mean
+    mean = _mean(state, step, eta)
+    return mean + step.after.log_s.exp() * (-torch.expm1(-2 * eta**2 * step.h)).sqrt() * draw() if eta > 0 else mean
 
 
-def second_order(
-    state: Tensor, clean: Tensor, past: Past | None, step: Step, eta: float, noise: Callable[[], Tensor]
-) -> Tensor:
+def second_order(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
     """The module's formula with D extrapolated to the middle of the step; the first step has no past to do so from."""
-    guess = clean if past is None else clean + (clean - past.clean) * (step.h / (2 * past.h))
-    return first_order(state, guess, past, step, eta, noise)
+    if step.past is not None:
+        guess = step.clean + (step.clean - step.past.clean) * (step.h / (2 * step.past.h))
+        step = step._replace(clean=guess)
+    return first_order(state, step, eta, draw)
 
 
-def algorithm2(
-    state: Tensor, clean: Tensor, past: Past | None, step: Step, eta: float, noise: Callable[[], Tensor]
-) -> Tensor:
+def algorithm2(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
     r"""The mean for eta = 1, and noise of variance :math:`\hat\beta = 1 - \gamma_0/\gamma_1`.  [CVDM Alg. 2]"""
     beta_hat = -torch.expm1(step.now.log_gamma - step.after.log_gamma)
-    return _mean(state, clean, step, eta=1.0) + beta_hat.sqrt() * noise()
+    return _mean(state, step, eta=1.0) + beta_hat.sqrt() * draw()
 
 
-SOLVERS: Mapping[Solver, SolverStep] = {"2m": second_order, "first_order": first_order, "algorithm2": algorithm2}
+SOLVERS: Mapping[str, Callable[[Tensor, Step, float, Draw], Tensor]] = {
+    "2m": second_order,
+    "first_order": first_order,
+    "algorithm2": algorithm2,
+}
+"""By name: each takes the state, the step, eta and a source of noise, and gives the state after the step."""
 
 
-def _mean(state: Tensor, clean: Tensor, step: Step, eta: float) -> Tensor:
+def _mean(state: Tensor, step: Step, eta: float) -> Tensor:
     """The module's formula without its noise."""
     keep = (step.after.log_s - step.now.log_s - eta**2 * step.h).exp()
     pull = -(step.after.log_gamma / 2).exp() * torch.expm1(-(1 + eta**2) * step.h)
-    return keep * state + pull * clean
+    return keep * state + pull * step.clean

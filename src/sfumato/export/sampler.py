@@ -154,15 +154,14 @@ class _Step(nn.Module):
         seen = condition.expand(size, *condition.shape[1:])
         about = center.expand(size, *center.shape[1:]) if center is not None else None
         clean = self.model.predict(state, now.log_gamma, seen, about)
-        step = Step.between(now, after)
         # The first step has no past; a graph has no branch, so its past is the present, which changes nothing.
         past = Past(torch.where(number > 0, clean_before, clean), h_before)
+        step = Step.between(now, after, clean, past)
 
-        def noise() -> Tensor:
+        def draw() -> Tensor:
             return self.noise(number + 1, torch.Size([size, 1, *state.shape[1:]])).flatten(0, 1)
 
-        state = SOLVERS[self.sampled.solver](state, clean, past, step, self.sampled.eta, noise)
-        return state, clean, step.h
+        return SOLVERS[self.sampled.solver](state, step, self.sampled.eta, draw), clean, step.h
 
 
 class _Finish(nn.Module):
