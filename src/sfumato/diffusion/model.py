@@ -5,7 +5,7 @@ r"""CVDM: a learned schedule and a denoising network, trained together.  [CVDM S
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn

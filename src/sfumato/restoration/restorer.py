@@ -12,7 +12,8 @@ from torch import Tensor
 
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
-from sfumato.diffusion.sampling import Solver, sample
+from sfumato.diffusion.sampling import sample
+from sfumato.diffusion.solvers import Solver
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, check_loaded
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
