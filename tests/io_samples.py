@@ -90,6 +90,10 @@ def _tiffs(folder: Path) -> list[Sample]:
         path = folder / f"{name}.tif"
         tifffile.imwrite(path, pixels, **{"photometric": "minisblack", "metadata": None, **how})
         samples.append(Sample(path, pixels, axes, {}))
+    for name in ("zstd", "jpeg", "jpeg2000", "jpegxr", "jpegxl"):
+        path = folder / f"{name}.tif"
+        tifffile.imwrite(path, pattern(40, 50, dtype=np.uint8), compression=name, tile=(16, 32), metadata=None)
+        samples.append(Sample(path, tifffile.imread(path), "YX", {}))
     for name in ("lzw", "packbits"):
         path = folder / f"{name}.tif"
         PillowImage.fromarray(plane).save(path, compression=name if name == "packbits" else "tiff_lzw")

@@ -145,6 +145,11 @@ SAMPLE_NAMES = [
     ),
     *(
         "packbits.tif",
+        "zstd.tif",
+        "jpeg.tif",
+        "jpeg2000.tif",
+        "jpegxr.tif",
+        "jpegxl.tif",
         "imagej.tif",
         "shaped.tif",
         "ome.tif",
@@ -428,7 +433,7 @@ def test_tiff_predictors_against_libtiff(
     PillowImage.fromarray(pixels).save(tmp_path / "a.tif", compression=compression, tiffinfo={317: predictor})
     image = open_image(tmp_path / "a.tif")
     assert isinstance(image, tiff_image.TiffImage)
-    assert image.grid.predictor == predictor
+    assert image.grid.packing.predictor == predictor
     np.testing.assert_array_equal(image.read(), pixels)
     np.testing.assert_array_equal(image.read({"Y": slice(30, 41), "X": slice(7, 9)}), pixels[30:41, 7:9])
 

@@ -22,7 +22,16 @@ from PIL import JpegImagePlugin, PngImagePlugin
 from sfumato.data.images.image import Array, Box, DamageError, Image, PixelSize, carry, check_axes, reading
 from sfumato.system.errors import ImageError
 
-__all__ = ["PRINT_PIXEL_M", "RasterImage", "check_png", "open_jpeg", "open_png", "write_png", "write_png_rows"]
+__all__ = [
+    "PRINT_PIXEL_M",
+    "RasterImage",
+    "check_png",
+    "jpeg_frame",
+    "open_jpeg",
+    "open_png",
+    "write_png",
+    "write_png_rows",
+]
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 PRINT_PIXEL_M = 0.0254 / 4800
@@ -199,30 +208,39 @@ def _png_bytes(picture: _Picture, ending: str) -> Array:
     return np.asarray(pillow)
 
 
-def _read_jpeg(file: bytes) -> _Picture:
-    lean, position, frame = [file[:2]], 2, (0, 0, 0, 0)
-    while position + 4 <= len(file):
-        if file[position] != 0xFF:
-            break
+def jpeg_frame(file: bytes) -> tuple[int, int, int, int]:
+    """Bits, rows, columns and channels that a JPEG tells of before its first scan, or zeros."""
+    for marker, content in _jpeg_segments(file):
+        if marker in _JPEG_FRAMES:
+            bits, rows, columns, channels = struct.unpack_from(">BHHB", content, 4)
+            return bits, rows, columns, channels
+    return 0, 0, 0, 0
+
+
+def _jpeg_segments(file: bytes) -> Iterator[tuple[int, bytes]]:
+    """Marker and whole of each segment; the first scan comes with all that follows."""
+    position = 2
+    while position + 4 <= len(file) and file[position] == 0xFF:
         marker, length = file[position + 1], int.from_bytes(file[position + 2 : position + 4], "big")
         if marker == 0xFF:
             position += 1
             continue
-        if marker in _JPEG_FRAMES:
-            frame = struct.unpack_from(">BHHB", file, position + 4)
-        if marker in _JPEG_KEPT:
-            lean.append(file[position : position + 2 + length])
-        position += 2 + length
         if marker == 0xDA:
             break
-    bits, height, width, channels = frame
+        yield marker, file[position : position + 2 + length]
+        position += 2 + length
+    yield 0xDA, file[position:]
+
+
+def _read_jpeg(file: bytes) -> _Picture:
+    bits, height, width, channels = jpeg_frame(file)
     if bits != 8 or channels not in (1, 3, 4) or not height or not width:
         raise DamageError(
             f"it tells of {width} x {height} pixels, {channels} channels, {bits} bits",
             expected="a size and 1, 3 or 4 channels of 8 bits before the first scan",
         )
-    lean.append(file[position:])
-    return _Picture(width, height, min(channels, 3), bits, b"".join(lean), 8 * channels, 0, {}, {})
+    lean = file[:2] + b"".join(segment for marker, segment in _jpeg_segments(file) if marker in _JPEG_KEPT)
+    return _Picture(width, height, min(channels, 3), bits, lean, 8 * channels, 0, {}, {})
 
 
 def _decode_jpeg(picture: _Picture) -> Array:

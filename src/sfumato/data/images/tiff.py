@@ -33,12 +33,17 @@ from sfumato.data.images.image import (
 from sfumato.data.images.ome_xml import is_ome, parse_ome
 from sfumato.data.images.png_jpeg import PRINT_PIXEL_M
 from sfumato.data.images.raw import RawImage
-from sfumato.data.images.tiff_codec import CODECS, EXPANSION, PREDICTORS
+from sfumato.data.images.tiff_codec import Packing, can_unpack
 from sfumato.data.images.tiff_image import Grid, TiffImage
 
 __all__ = ["open_tiff"]
 
 _METRES = {2: 0.0254, 3: 0.01}
+_COMPLEX_INTEGERS = 5
+_FAX, _JPEG, _WEBP = 3, frozenset({6, 7, 33007, 34892}), frozenset({34927, 50001})
+_GREY, _RGB, _CMYK, _YCBCR = 1, 2, 5, 6
+_JPEG_COLOURS = {_RGB: _RGB, _YCBCR: _RGB, _CMYK: 4}
+"""What pixels become, in the numbers of JPEG, by TIFF's number of what they are."""
 _MOST_TAGS = 4096
 
 # tifffile tells of oddities by logging; what matters is raised here, so the log needs no reader.
@@ -155,11 +160,10 @@ def _letters(axes: Sequence[str], *, samples: bool) -> str:
 
 def _stored_dtype(page: Any) -> np.dtype[Any]:
     """Type of the pixels in the file."""
-    if page.dtype is None or page.bitspersample not in (1, 8 * page.dtype.itemsize) or page.fillorder != 1:
+    if page.dtype is None or page.sampleformat == _COMPLEX_INTEGERS or isinstance(page.bitspersample, tuple):
         raise DamageError(
-            f"its pixels have {page.bitspersample} bits of sample format {page.sampleformat}, fill order "
-            f"{page.fillorder}",
-            expected="whole bytes, or single bits from the top",
+            f"its pixels have {page.bitspersample} bits of sample format {page.sampleformat}",
+            expected="numbers of 1 to 64 bits, all alike",
         )
     stored: np.dtype[Any] = np.dtype(page.dtype).newbyteorder(page.parent.byteorder)
     return stored
@@ -168,31 +172,55 @@ def _stored_dtype(page: Any) -> np.dtype[Any]:
 def _packed(path: Path, stack: _Stack, facts: dict[str, Any]) -> TiffImage:
     """The table of segments, checked against the size of the file."""
     page = stack.page
-    if page.compression not in CODECS or page.predictor not in PREDICTORS or page.is_subsampled:
-        compression = getattr(page.compression, "name", page.compression)
-        raise DamageError(
-            f"it is compressed with {compression}, predictor {page.predictor}"
-            f"{', subsampled' if page.is_subsampled else ''}",
-            expected="no compression, deflate, LZW or PackBits",
-            advice="save it anew with one of these",
-        )
-    tiled = bool(page.is_tiled)
+    tiled, packing = bool(page.is_tiled), _packing(page)
     if tiled and page.tiledepth != 1:
         raise DamageError(f"its tiles are {page.tiledepth} planes deep", expected="flat tiles")
     segment = (page.tilelength, page.tilewidth) if tiled else (page.rowsperstrip, page.imagewidth)
-    grid = Grid(tuple(page.shaped), segment, tiled, int(page.compression), int(page.predictor), _stored_dtype(page))
+    grid = Grid(tuple(page.shaped), segment, packing)
     if min(grid.shape) < 1 or min(grid.segment) < 1:
         raise DamageError(f"its pages are {grid.shape} in segments of {grid.segment}", expected="positive numbers")
     offsets, lengths = _segments(path, stack.pages, grid)
     together = bool(np.all(offsets[:, 1:] == offsets[:, :-1] + lengths[:, :-1]))
+    plain = packing == Packing(1, 1, packing.stored, 8 * packing.stored.itemsize, False, {})
     return TiffImage(
         **facts,
         grid=grid,
         offsets=offsets,
         lengths=lengths,
         page_ndim=_page_ndim(stack, grid),
-        is_plain=together and not tiled and grid.compression == 1 and grid.predictor == 1 and page.bitspersample != 1,
+        is_plain=together and not tiled and plain,
     )
+
+
+def _packing(page: Any) -> Packing:
+    """How the samples of a page are packed, if they can be unpacked."""
+    compression, predictor = int(page.compression), int(page.predictor)
+    subsampled = page.is_subsampled and compression not in _JPEG
+    if not can_unpack(compression, predictor) or subsampled:
+        raise DamageError(
+            f"it is compressed with {getattr(page.compression, 'name', compression)}, predictor {predictor}"
+            f"{', subsampled' if subsampled else ''}",
+            expected="a compression that the library imagecodecs can undo",
+            advice="save it again, for example with deflate",
+        )
+    options: dict[str, Any] = {}
+    if compression in _JPEG:
+        options = {"tables": page.jpegtables, "bitspersample": page.bitspersample, **_jpeg_colours(page)}
+    elif compression == _FAX:
+        options = {"t4options": page.tags.valueof(292) or 0}
+    elif compression in _WEBP and page.samplesperpixel == 4:
+        options = {"hasalpha": True}  # which a segment may leave out
+    return Packing(compression, predictor, _stored_dtype(page), page.bitspersample, page.fillorder == 2, options)
+
+
+def _jpeg_colours(page: Any) -> dict[str, int]:
+    """Which colours a JPEG inside a TIFF has and which are wanted, where its own bytes do not say."""
+    if page.planarconfig != 1:
+        return {"outcolorspace": _GREY}
+    if page.extrasamples or page.photometric not in _JPEG_COLOURS:
+        return {}
+    wanted = {"outcolorspace": _JPEG_COLOURS[page.photometric]}
+    return wanted | ({"colorspace": _RGB} if page.photometric == _RGB and not page.is_jfif else {})
 
 
 def _segments(path: Path, pages: Sequence[Any], grid: Grid) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
@@ -212,12 +240,12 @@ def _segments(path: Path, pages: Sequence[Any], grid: Grid) -> tuple[npt.NDArray
             raise DamageError(f"its page {number} reaches to byte {int(ends.max()):,} and it has {held:,}")
         if np.any((lengths[-1] == 0) & (offsets[-1] != 0)):
             raise DamageError(f"its page {number} has strips or tiles of 0 bytes")
-        most = float(lengths[-1].sum()) * EXPANSION[grid.compression]
-        least = math.prod(grid.shape) * (1 / 8 if grid.stored == np.bool_ else grid.stored.itemsize)
+        expansion = grid.packing.expansion
+        most, least = float(lengths[-1].sum()) * expansion, math.prod(grid.shape) * grid.packing.bits / 8
         if lengths[-1].all() and most < least:
             raise DamageError(
                 f"its page {number} of {grid.shape} pixels is packed in {int(lengths[-1].sum()):,} bytes",
-                expected=f"at least {int(least / EXPANSION[grid.compression]):,} bytes",
+                expected=f"at least {int(least / expansion):,} bytes",
             )
     return np.stack(offsets), np.stack(lengths)
 

@@ -1,109 +1,155 @@
-"""Strips and tiles of a TIFF page, from packed bytes to pixels.
+"""Strips and tiles of a TIFF page, from packed bytes to pixels, decoded by imagecodecs.
 
 Each decoder stops at the size that the page's header gives, so that a small file cannot unpack into a large block.
-LZW is left to the libtiff inside Pillow, which gets the bytes as a picture of one row.
+The decoders of JPEG, JPEG 2000 and JPEG XR allocate or write before they compare sizes: there the size inside the strip
+is looked at first.
 """
 
-import io
 import struct
-import zlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
+import imagecodecs
 import numpy as np
-from PIL import TiffImagePlugin
+import tifffile
 
 from sfumato.data.images.image import Array, DamageError
+from sfumato.data.images.png_jpeg import jpeg_frame
 
-__all__ = ["CODECS", "EXPANSION", "PREDICTORS", "unpack", "unpredict"]
+__all__ = ["Packing", "can_unpack", "unpack"]
 
-_NONE, _LZW, _DEFLATE, _OLD_DEFLATE, _PACKBITS = 1, 5, 8, 32946, 32773
-_HORIZONTAL, _FLOATING = 2, 3
-
-PREDICTORS = {1: "none", _HORIZONTAL: "horizontal", _FLOATING: "floating point"}
-EXPANSION = {_NONE: 1, _LZW: 2800, _DEFLATE: 1040, _OLD_DEFLATE: 1040, _PACKBITS: 64}
-"""How many bytes one packed byte can become at most."""
-
-
-def _inflate(packed: bytes, size: int) -> bytes:
-    stream = zlib.decompressobj()
-    block = stream.decompress(packed, size)
-    if not stream.eof:
-        stream.decompress(stream.unconsumed_tail, 1)  # on to the checksum
-    return block
+_CCITT = {2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4"}
+_JPEG, _JPEG_2000 = frozenset({6, 7, 33007, 34892}), frozenset({33003, 33004, 33005, 34712})
+_JPEG_XR = frozenset({22610, 34934})
+_JPEG_XR_GREY, _JPEG_XR_COLOURS, _JPEG_XR_SAMPLE_BYTES = 0, 7, {1: 1, 2: 2, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4}
+_LERC, _EER = 34887, frozenset({65000, 65001, 65002})
+_PICTURES = tifffile.TIFF.IMAGE_COMPRESSIONS | {_LERC}
+_EXPANSION = {1: 1, 5: 2800, 8: 1040, 32946: 1040, 32773: 64}
+_PICTURE_SAMPLE_BYTES = 12
+"""What the decoders of pictures take beside their result, for each sample: floats or whole numbers, in copies."""
+_JPEG_2000_START, _JPEG_XR_START = b"\xff\x4f\xff\x51", b"WMPHOTO\0"
 
 
-def _unpack_bits(packed: bytes, size: int) -> bytes:
-    """Runs and literals: a byte n below 128 copies n + 1 bytes, one above 128 repeats the next 257 - n times."""
-    parts, total, position = [], 0, 0
-    while total < size and position + 1 < len(packed):
-        count = packed[position]
-        if count < 128:
-            part = packed[position + 1 : position + 2 + count]
-            position += 2 + count
-        else:
-            part = packed[position + 1 : position + 2] * (257 - count) if count > 128 else b""
-            position += 2 if count > 128 else 1
-        parts.append(part)
-        total += len(part)
-    return b"".join(parts)
+class Packing(NamedTuple):
+    """How the samples of a page are packed.
+
+    Attributes:
+        compression: TIFF's number of it.
+        predictor: TIFF's number of what was done to the samples before.
+        stored: Their type, with its byte order.
+        bits: Of a sample in the file.
+        reverses_bits: Whether the bits of each byte run the other way.
+        options: What the decoder must be told beside the bytes, such as the tables that all strips of a page share.
+    """
+
+    compression: int
+    predictor: int
+    stored: np.dtype[Any]
+    bits: int
+    reverses_bits: bool
+    options: Mapping[str, Any]
+
+    @property
+    def expansion(self) -> float:
+        """How many bytes one packed byte can become at most."""
+        return _EXPANSION.get(self.compression, float("inf"))
+
+    def working_bytes(self, samples: int) -> int:
+        """Memory that unpacking takes at most, with its result."""
+        extra = _PICTURE_SAMPLE_BYTES if self.compression in _PICTURES else 0
+        return samples * (3 * self.stored.itemsize + extra)
 
 
-def _unpack_lzw(packed: bytes, size: int) -> bytes:
-    """Unpack through Pillow, as the only strip of an 8-bit TIFF with one row of ``size`` pixels."""
-    short, long = 3, 4
-    tags = [(256, long, size), (257, long, 1), (258, short, 8), (259, short, _LZW), (262, short, 1)]
-    start = 8 + 2 + 12 * (len(tags) + 4) + 4
-    tags += [(273, long, start), (277, short, 1), (278, long, 1), (279, long, len(packed))]
-    entries = b"".join(struct.pack("<HHII", tag, kind, 1, value) for tag, kind, value in tags)
-    header = struct.pack("<2sHIH", b"II", 42, 8, len(tags)) + entries + bytes(4)
-    return TiffImagePlugin.TiffImageFile(io.BytesIO(header + packed)).tobytes()
+def can_unpack(compression: int, predictor: int) -> bool:
+    """Whether there is a decoder."""
+    known: bool = compression in tifffile.TIFF.DECOMPRESSORS and predictor in tifffile.TIFF.UNPREDICTORS
+    return known and compression not in _EER
 
 
-CODECS: dict[int, Callable[[bytes, int], bytes]] = {
-    _NONE: lambda packed, size: packed[:size],
-    _LZW: _unpack_lzw,
-    _DEFLATE: _inflate,
-    _OLD_DEFLATE: _inflate,
-    _PACKBITS: _unpack_bits,
-}
-"""Decoders by TIFF compression number: packed bytes and size to at most that many bytes."""
-
-
-def unpack(packed: bytes, compression: int, shape: tuple[int, ...], stored: np.dtype[Any]) -> Array:
+def unpack(packed: bytes, packing: Packing, shape: tuple[int, int, int], least: tuple[int, int]) -> Array:
     """Pixels of one strip or tile.
 
     Args:
         packed: As in the file.
-        compression: A key of ``CODECS``.
-        shape: (rows, columns, samples).
-        stored: Type with byte order; bool stands for one bit per pixel, each row in whole bytes.
+        packing: How they were packed.
+        shape: (rows, columns, samples) of a whole one.
+        least: Rows and columns that lie in the image; a file may leave out those that do not.
+
+    Returns:
+        At least the pixels that lie in the image.
     """
+    if packing.compression in _CCITT:
+        decode = getattr(imagecodecs, f"{_CCITT[packing.compression]}_decode")
+        bits = imagecodecs.bitorder_decode(packed) if packing.reverses_bits else packed
+        return np.asarray(decode(bits, least[0], shape[1], **packing.options)).reshape(-1, *shape[1:])
+    if packing.compression in _PICTURES:
+        return _picture(packed, packing, shape, least)
+    return _numbers(packed, packing, shape, least[0])
+
+
+def _picture(packed: bytes, packing: Packing, shape: tuple[int, int, int], least: tuple[int, int]) -> Array:
+    """A strip or tile that is a picture of its own, whole or without what lies outside of the image."""
+    fitting = list(dict.fromkeys([shape[:2], least, (least[0], shape[1])]))
+    declared = _declared_size(packed, packing.compression, packing.stored.itemsize)
+    if declared is not None and declared not in fitting:
+        raise DamageError(f"a strip or tile is a picture of {declared} pixels; its header tells of {shape[:2]}")
+    if b"ANMF" in packed[:256]:
+        raise DamageError("a strip or tile is an animation", expected="a single picture")
+    decode, refusals = tifffile.TIFF.DECOMPRESSORS[packing.compression], []
+    for size in fitting if declared is None else [declared]:
+        result: Array = np.empty((*size, shape[2]), packing.stored.newbyteorder("="))
+        try:
+            return np.asarray(decode(packed, out=result, **packing.options)).reshape(result.shape)
+        except ValueError as error:  # of another size
+            refusals.append(error)
+    raise refusals[0]
+
+
+def _declared_size(packed: bytes, compression: int, itemsize: int) -> tuple[int, int] | None:
+    """Rows and columns that a picture says it has, if its decoder would trust it."""
+    if compression in _JPEG:
+        _, rows, columns, _ = jpeg_frame(packed)
+        return rows, columns
+    if compression in _JPEG_2000:
+        start = packed.index(_JPEG_2000_START) + len(_JPEG_2000_START)
+        right, bottom, left, top = struct.unpack_from(">4I", packed, start + 4)
+        return bottom - top, right - left
+    if compression in _JPEG_XR:
+        start = packed.index(_JPEG_XR_START) + len(_JPEG_XR_START)
+        is_short, depth = packed[start + 2] & 128, packed[start + 3]
+        if _JPEG_XR_SAMPLE_BYTES.get(depth & 15) != itemsize or depth >> 4 not in (_JPEG_XR_GREY, _JPEG_XR_COLOURS):
+            raise DamageError(f"a strip or tile is a JPEG XR of the colours and bits {depth}")
+        columns, rows = struct.unpack_from(">2H" if is_short else ">2I", packed, start + 4)
+        return rows + 1, columns + 1
+    return None
+
+
+def _numbers(packed: bytes, packing: Packing, shape: tuple[int, int, int], least_rows: int) -> Array:
+    """A strip or tile of plain numbers, row after row, each row in whole bytes."""
     rows, columns, samples = shape
-    bits = 1 if stored == np.bool_ else 8 * stored.itemsize
-    row_bytes = -(-columns * samples * bits // 8)
-    size = rows * row_bytes
-    block = CODECS[compression](packed, size) if packed else b""
-    if len(block) < size:
-        raise DamageError(f"a strip or tile unpacks to {len(block):,} bytes; its header tells of {size:,}")
-    if bits == 1:
-        bytewise = np.frombuffer(block, np.uint8, size).reshape(rows, row_bytes)
-        return np.unpackbits(bytewise, axis=1, count=columns * samples).astype(bool).reshape(shape)
-    return np.frombuffer(block, stored, rows * columns * samples).reshape(shape)
+    row_bytes = -(-columns * samples * packing.bits // 8)
+    block: Any = imagecodecs.bitorder_decode(packed) if packing.reverses_bits else packed
+    if packing.compression != 1:
+        block = tifffile.TIFF.DECOMPRESSORS[packing.compression](block, out=rows * row_bytes)
+    held = min(rows, len(block) // row_bytes)
+    if held < least_rows:
+        raise DamageError(
+            f"a strip or tile unpacks to {len(block):,} bytes; its header tells of {least_rows * row_bytes:,}"
+        )
+    pixels = _samples(block[: held * row_bytes], packing, columns * samples).reshape(held, columns, samples)
+    if packing.predictor == 1:
+        return pixels
+    return np.asarray(tifffile.TIFF.UNPREDICTORS[packing.predictor](pixels, axis=1))
 
 
-def unpredict(block: Array, predictor: int) -> Array:
-    """Undo what was done to pixels before packing, shape (rows, columns, samples)."""
-    if predictor == _HORIZONTAL:
-        numbers = block.astype(block.dtype.newbyteorder("="))
-        whole = numbers if numbers.dtype.kind in "iu" else numbers.view(f"u{numbers.dtype.itemsize}")
-        sums = np.cumsum(whole, axis=1, dtype=whole.dtype)
-        return sums.view(numbers.dtype)
-    if predictor == _FLOATING:
-        rows, columns, samples = block.shape
-        itemsize = block.dtype.itemsize
-        steps = np.ascontiguousarray(block).view(np.uint8).reshape(rows, -1, samples)
-        planes = np.cumsum(steps, axis=1, dtype=np.uint8).reshape(rows, itemsize, columns * samples)
-        numbers = np.ascontiguousarray(planes.transpose(0, 2, 1))
-        return numbers.view(f">f{itemsize}").reshape(block.shape)
-    return block
+def _samples(block: bytes, packing: Packing, row_length: int) -> Array:
+    """All samples of a block, in native byte order if a predictor is still to be undone."""
+    stored, native = packing.stored, packing.stored.newbyteorder("=")
+    if packing.bits == 24 and stored.kind == "f":
+        return np.asarray(imagecodecs.float24_decode(block, byteorder="<" if stored.str[0] == "<" else ">"))
+    if packing.bits != 8 * stored.itemsize:
+        return np.asarray(imagecodecs.packints_decode(block, stored, packing.bits, runlen=row_length))
+    if packing.predictor == 1:
+        return np.frombuffer(block, stored)
+    is_differenced_in_bytes = packing.predictor in (3, 34894, 34895)  # floats, whose predictor swaps them too
+    return np.frombuffer(block, native if is_differenced_in_bytes else stored).astype(native, copy=False)

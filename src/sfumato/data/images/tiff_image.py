@@ -4,13 +4,13 @@ import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from sfumato.data.images.image import Array, Box, Image
-from sfumato.data.images.tiff_codec import unpack, unpredict
+from sfumato.data.images.tiff_codec import Packing, unpack
 
 __all__ = ["Grid", "TiffImage"]
 
@@ -20,10 +20,7 @@ class Grid(NamedTuple):
 
     shape: tuple[int, int, int, int, int]  # (planes of samples, depth, rows, columns, samples side by side)
     segment: tuple[int, int]  # rows and columns of a strip or tile
-    is_tiled: bool
-    compression: int
-    predictor: int
-    stored: np.dtype[Any]
+    packing: Packing
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -31,9 +28,9 @@ class Grid(NamedTuple):
         planes, depth, rows, columns, _ = self.shape
         return planes, depth, -(-rows // self.segment[0]), -(-columns // self.segment[1])
 
-    def segment_bytes(self) -> int:
-        """Size of an unpacked segment."""
-        return math.prod(self.segment) * self.shape[4] * self.stored.itemsize
+    def working_bytes(self) -> int:
+        """Memory that unpacking a segment takes."""
+        return self.packing.working_bytes(math.prod(self.segment) * self.shape[4])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +52,7 @@ class TiffImage(Image):
     is_plain: bool
 
     def _working_bytes(self, box: Box) -> int:
-        return 0 if self.is_plain else 3 * self.grid.segment_bytes() + int(self.lengths.max())
+        return 0 if self.is_plain else self.grid.working_bytes() + int(self.lengths.max())
 
     def _fetch(self, box: Box) -> Array:
         outer, inner = box[: -self.page_ndim], box[-self.page_ndim :]
@@ -68,7 +65,9 @@ class TiffImage(Image):
             for place, index in enumerate(itertools.product(*(range(part.start, part.stop) for part in outer))):
                 page = int(np.ravel_multi_index(index, sizes)) if sizes else 0
                 if self.is_plain:
-                    block: Array = np.memmap(file, self.grid.stored, "r", int(self.offsets[page, 0]), self.grid.shape)
+                    block: Array = np.memmap(
+                        file, self.grid.packing.stored, "r", int(self.offsets[page, 0]), self.grid.shape
+                    )
                     result[place] = block[page_box]
                 else:
                     self._fetch_page(file, page, page_box, result[place])
@@ -87,7 +86,7 @@ class TiffImage(Image):
             segment = int(np.ravel_multi_index((plane, z, y, x), self.grid.counts))
             top, bottom = max(rows.start, y * height), min(rows.stop, (y + 1) * height)
             left, right = max(columns.start, x * width), min(columns.stop, (x + 1) * width)
-            pixels = self._segment(file, page, segment, y)
+            pixels = self._segment(file, page, segment, y, x)
             cut = pixels[top - y * height : bottom - y * height, left - x * width : right - x * width, samples]
             result[
                 plane - planes.start,
@@ -96,14 +95,13 @@ class TiffImage(Image):
                 left - columns.start : right - columns.start,
             ] = cut
 
-    def _segment(self, file: IO[bytes], page: int, segment: int, row: int) -> Array:
-        """Pixels of one strip or tile, shape (rows, columns, samples)."""
+    def _segment(self, file: IO[bytes], page: int, segment: int, row: int, column: int) -> Array:
+        """Pixels of one strip or tile, shape (rows, columns, samples), as far as they lie in the image."""
         height, width = self.grid.segment
-        # The last strip has only the rows that are left, while tiles are always whole.
-        height = height if self.grid.is_tiled else min(height, self.grid.shape[2] - row * height)
         shape = (height, width, self.grid.shape[4])
         if self.lengths[page, segment] == 0:
             return np.zeros(shape, self.dtype)
         file.seek(int(self.offsets[page, segment]))
         packed = file.read(int(self.lengths[page, segment]))
-        return unpredict(unpack(packed, self.grid.compression, shape, self.grid.stored), self.grid.predictor)
+        left = self.grid.shape[2] - row * height, self.grid.shape[3] - column * width
+        return unpack(packed, self.grid.packing, shape, (min(height, left[0]), min(width, left[1])))
