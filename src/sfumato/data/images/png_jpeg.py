@@ -1,13 +1,14 @@
-"""PNG and JPEG, decoded by Pillow.
+"""PNG, decoded by imagecodecs, and JPEG, decoded by Pillow.
 
-Only the parts of a file that make pixels are handed to Pillow: text, profiles, EXIF and animation, where its warnings
-and its work come from, stay out. Neither format allows random access, so each ``read`` decodes the whole picture. Grey
-pictures are ``YX``, colour ``YXC``; palettes become colours, and CMYK becomes RGB. Values are as stored, 8 or 16 bit;
-fewer bits are stretched to 8. EXIF orientation is left alone.
+Only the parts of a file that make pixels are handed to them: text, profiles, EXIF and animation, where warnings and
+work come from, stay out. Neither format allows random access, so each ``read`` decodes the whole picture. Grey pictures
+are ``YX``, colour ``YXC``; palettes become colours, and CMYK becomes RGB. Values are as stored, 8 or 16 bit; fewer bits
+are stretched to 8. EXIF orientation is left alone.
 """
 
 import io
 import json
+import logging
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import imagecodecs
 import numpy as np
 from PIL import Image as PillowImage
-from PIL import JpegImagePlugin, PngImagePlugin
+from PIL import JpegImagePlugin
 
 from sfumato.data.images.image import Array, Box, DamageError, Image, PixelSize, carry, check_axes, reading
 from sfumato.system.errors import ImageError
@@ -37,17 +39,17 @@ _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 PRINT_PIXEL_M = 0.0254 / 4800
 """Pixels as large as this, in metres, tell how large to print (up to 4800 dpi), not how large the specimen was."""
 
-_PNG_PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
+_PNG_PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 _IDAT_BYTES = 2**30
-_INFLATED_BYTES = 2**20
-_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
-"""First column and row of the passes of an interlaced picture, and steps from one to the next."""
 _METADATA_KEY = b"sfumato\0"
 _GREY, _COLOUR, _PALETTE, _GREY_ALPHA, _COLOUR_ALPHA = 0, 2, 3, 4, 6
 _PNG_CHANNELS = {_GREY: 1, _COLOUR: 3, _PALETTE: 3, _GREY_ALPHA: 2, _COLOUR_ALPHA: 4}
 _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_KEPT = frozenset(range(0xC0, 0xE1)) | {0xEE}
 """Segments that matter for pixels: tables, frames, scans, JFIF and Adobe's note on colour."""
+
+# imagecodecs tells of oddities by logging; what matters is raised, so the log needs no reader.
+logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
 
 
 class _Picture(NamedTuple):
@@ -58,8 +60,6 @@ class _Picture(NamedTuple):
     channels: int
     bits: int
     lean: bytes
-    pixel_bits: int  # of all samples in the file, before palettes are looked up
-    interlace: int
     pixel_size: dict[str, PixelSize]
     metadata: dict[str, Any]
 
@@ -69,9 +69,9 @@ class RasterImage(Image):
     """A PNG or JPEG picture."""
 
     def _working_bytes(self, box: Box) -> int:
-        # The file, Pillow's picture of up to 4 bytes a pixel, ours, and twice that where 16 bits come in two halves.
+        # The file twice, Pillow's picture of up to 4 bytes a pixel, and ours.
         pixels = self.shape[self.axes.index("Y")] * self.shape[self.axes.index("X")]
-        return Path(self.path).stat().st_size * 2 + pixels * 4 + self.nbytes * self.dtype.itemsize
+        return Path(self.path).stat().st_size * 2 + pixels * 4 + self.nbytes
 
     def _fetch(self, box: Box) -> Array:
         file = Path(self.path).read_bytes()
@@ -131,7 +131,7 @@ def _read_png(file: bytes) -> _Picture:
     sizes: dict[str, PixelSize] = {}
     metadata: dict[str, Any] = {}
     for name, content, whole in _png_chunks(file):
-        if name in _PNG_PIXEL_CHUNKS:
+        if name in _PNG_PIXEL_CHUNKS or (name == b"tRNS" and header[3] == _PALETTE):
             lean.append(whole)
         if name == b"IHDR" and not seen:
             header = struct.unpack(">IIBBBBB", content)
@@ -141,15 +141,14 @@ def _read_png(file: bytes) -> _Picture:
             metadata = dict(json.loads(content[len(_METADATA_KEY) :]))
         transparent |= name == b"tRNS"
         seen.add(name)
-    width, height, bits, colour, _, _, interlace = header
+    width, height, bits, colour, *_ = header
     if colour not in _PNG_CHANNELS or b"IDAT" not in seen:
         raise DamageError(
             f"it has colour type {colour}, {bits} bits and the chunks {sorted(seen)[:9]}",
             expected="grey, colour or palette, with pixels",
         )
     channels = 4 if colour == _PALETTE and transparent else _PNG_CHANNELS[colour]
-    pixel_bits = bits if colour == _PALETTE else bits * channels
-    return _Picture(width, height, channels, bits, b"".join(lean), pixel_bits, interlace, sizes, metadata)
+    return _Picture(width, height, channels, bits, b"".join(lean), sizes, metadata)
 
 
 def _png_pixel_size(content: bytes) -> dict[str, PixelSize]:
@@ -161,51 +160,10 @@ def _png_pixel_size(content: bytes) -> dict[str, PixelSize]:
     return {axis: PixelSize(float(f"{1e6 / n:.7g}"), "micrometer") for axis, n in (("X", per_m_x), ("Y", per_m_y))}
 
 
-def _check_rows(picture: _Picture) -> None:
-    """See that the packed rows are all there, since Pillow leaves those that are missing black."""
-    passes = _ADAM7 if picture.interlace else ((0, 0, 1, 1),)
-    expected = 0
-    for left, top, right_step, down_step in passes:
-        columns, rows = -(-(picture.width - left) // right_step), -(-(picture.height - top) // down_step)
-        if columns > 0:
-            expected += rows * (1 + -(-columns * picture.pixel_bits // 8))
-    stream, found = zlib.decompressobj(), 0
-    for name, content, _ in _png_chunks(picture.lean):
-        packed = content if name == b"IDAT" else b""
-        while packed and found < expected:
-            found += len(stream.decompress(packed, _INFLATED_BYTES))
-            packed = stream.unconsumed_tail
-    if found < expected:
-        raise DamageError(f"its rows unpack to {found:,} bytes and its header tells of {expected:,}")
-
-
 def _decode_png(picture: _Picture) -> Array:
-    _check_rows(picture)
-    if picture.bits == 16 and picture.channels == 2:
-        # Pillow knows no such picture, but four single bytes in place of two double ones are filtered alike.
-        header = _chunk(
-            b"IHDR", struct.pack(">IIBBBBB", picture.width, picture.height, 8, _COLOUR_ALPHA, 0, 0, picture.interlace)
-        )
-        lean = picture.lean[: len(_PNG_MAGIC)] + header + picture.lean[len(_PNG_MAGIC) + len(header) :]
-        return np.asarray(PngImagePlugin.PngImageFile(io.BytesIO(lean))).view(">u2")
-    if picture.bits == 16 and picture.channels > 1:
-        # Pillow keeps 8 of 16 bits of colour: the first of each two bytes if told that they are big-endian, as they
-        # are, and the second if told otherwise.
-        high, low = (_png_bytes(picture, ending) for ending in "BL")
-        return high.astype(np.uint16) << 8 | low
-    pillow = PngImagePlugin.PngImageFile(io.BytesIO(picture.lean))
-    if pillow.mode == "P":
-        return np.asarray(pillow.convert("RGBA" if picture.channels == 4 else "RGB"))
-    if pillow.mode == "1":
-        return np.asarray(pillow.convert("L"))
-    return np.asarray(pillow).astype(np.uint16 if picture.bits == 16 else np.uint8, copy=False)
-
-
-def _png_bytes(picture: _Picture, ending: str) -> Array:
-    pillow = PngImagePlugin.PngImageFile(io.BytesIO(picture.lean))
-    codec, extent, offset, raw_mode = pillow.tile[0]
-    pillow.tile = [type(pillow.tile[0])(codec, extent, offset, f"{str(raw_mode)[:-1]}{ending}")]
-    return np.asarray(pillow)
+    pixels = np.empty((picture.height, picture.width, picture.channels), np.uint16 if picture.bits == 16 else np.uint8)
+    imagecodecs.png_decode(picture.lean, out=pixels)
+    return pixels
 
 
 def jpeg_frame(file: bytes) -> tuple[int, int, int, int]:
@@ -240,7 +198,7 @@ def _read_jpeg(file: bytes) -> _Picture:
             expected="a size and 1, 3 or 4 channels of 8 bits before the first scan",
         )
     lean = file[:2] + b"".join(segment for marker, segment in _jpeg_segments(file) if marker in _JPEG_KEPT)
-    return _Picture(width, height, min(channels, 3), bits, lean, 8 * channels, 0, {}, {})
+    return _Picture(width, height, min(channels, 3), bits, lean, {}, {})
 
 
 def _decode_jpeg(picture: _Picture) -> Array:
