@@ -388,7 +388,7 @@ CASES = [
         "the whole image",
         "copy it again",
     ),
-    Case("MRC, negative", bare(mrc((-3, 20, 30)), "a.mrc"), "nz = 30, 20, -3", "positive numbers", "save it anew"),
+    Case("MRC, negative", bare(mrc((-3, 20, 30)), "a.mrc"), "nz = 30, 20, -3", "positive numbers", "save it again"),
     Case("MRC, mode", bare(mrc(mode=3), "a.mrc"), "MRC mode 3", "one of", "convert it"),
     Case(
         "MRC, extended header",

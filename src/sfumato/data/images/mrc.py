@@ -7,36 +7,67 @@ by the number -16224 at byte 96, they are the pixel size itself, in micrometre; 
 """
 
 import math
-import struct
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from mrcfile.dtypes import HEADER_DTYPE
+from mrcfile.utils import dtype_from_mode, spacegroup_is_volume_stack
 
 from sfumato.data.images.image import Image, PixelSize, carry, check_axes, check_dtype, default_axes, reading
 from sfumato.data.images.raw import RawImage
 from sfumato.system.errors import ImageError
 
-__all__ = ["is_mrc", "open_mrc"]
+__all__ = ["DELTAVISION_DTYPE", "DELTAVISION_ID", "is_mrc", "open_mrc"]
 
 ByteOrder = Literal["<", ">"]
 
-_HEADER_BYTES = 1024
-_DELTAVISION_ID = -16224
-_MODES = {0: "i1", 1: "i2", 2: "f4", 4: "c8", 6: "u2", 12: "f2"}
+_HEADER_BYTES = HEADER_DTYPE.itemsize
+DELTAVISION_ID = -16224
+DELTAVISION_DTYPE = np.dtype(
+    {
+        "names": ["id", "imod_stamp", "imod_flags", "times", "sequence", "waves", "first_wave"],
+        "formats": ["i2", "i4", "i4", "i2", "i2", "i2", "i2"],
+        "offsets": [96, 152, 156, 180, 182, 196, 198],
+        "itemsize": _HEADER_BYTES,
+    }
+)
+"""What DeltaVision and IMOD keep where MRC leaves room."""
+_MODES = (0, 1, 2, 4, 6, 12)
 _DELTAVISION_MODES = {0: "u1", 1: "i2", 2: "f4", 4: "c8", 6: "u2", 7: "i4"}
 _IMOD_STAMP, _IMOD_SIGNED = 1146047817, 1
 _SECTION_ORDERS = {0: "CTZ", 1: "TZC", 2: "TCZ"}
 """Axes over which DeltaVision sections run, slowest first."""
-_VOLUME_STACK = range(401, 631)
-"""Space groups that tell of a stack of volumes."""
+
+
+class _Header:
+    """The first bytes of a file, by the names that mrcfile gives them."""
+
+    def __init__(self, content: bytes) -> None:
+        stamped: ByteOrder = ">" if content[212:214] == b"\x11\x11" else "<"
+        orders: tuple[ByteOrder, ...] = (stamped, "<" if stamped == ">" else ">")
+        # From the DeltaVision id or the machine stamp; where neither speaks, the order in which the mode is one.
+        ids = [order for order in orders if _view(content, DELTAVISION_DTYPE, order)["id"] == DELTAVISION_ID]
+        modes = [order for order in orders if _view(content, HEADER_DTYPE, order)["mode"] in _MODES]
+        self.order = [*ids, *modes, stamped][0]
+        self.is_deltavision = bool(ids)
+        self.mrc = _view(content, HEADER_DTYPE, self.order)
+        self.extra = _view(content, DELTAVISION_DTYPE, self.order)
+
+    def numbers(self, *names: str) -> tuple[int, ...]:
+        """Some of MRC's whole numbers."""
+        return tuple(int(self.mrc[name]) for name in names)
+
+
+def _view(content: bytes, dtype: np.dtype[Any], order: ByteOrder) -> Any:
+    return np.frombuffer(content, dtype.newbyteorder(order), 1)[0]
 
 
 def is_mrc(header: bytes) -> bool:
     """Whether the first bytes of a file are a header of either dialect."""
     if len(header) < _HEADER_BYTES:
         return False
-    return header[208:212] == b"MAP " or any(_number("h", header, 96, order) == _DELTAVISION_ID for order in "<>")
+    return header[208:212] == b"MAP " or _Header(header).is_deltavision
 
 
 def open_mrc(path: Path, *, axes: str | None, memory_budget: int) -> Image:
@@ -47,85 +78,69 @@ def open_mrc(path: Path, *, axes: str | None, memory_budget: int) -> Image:
     """
     with reading(path, "MRC"):
         with path.open("rb") as file:
-            header = file.read(_HEADER_BYTES)
-        if len(header) < _HEADER_BYTES:
+            content = file.read(_HEADER_BYTES)
+        if len(content) < _HEADER_BYTES:
             raise ImageError(
-                f"{path} has {len(header)} bytes; expected an MRC header of {_HEADER_BYTES} and pixels after it; copy "
+                f"{path} has {len(content)} bytes; expected an MRC header of {_HEADER_BYTES} and pixels after it; copy "
                 "it again"
             )
-        order = _byte_order(header)
-        deltavision = _number("h", header, 96, order) == _DELTAVISION_ID
-        stored = _stored_dtype(header, order, deltavision=deltavision, path=path)
-        extended = _number("i", header, 92, order)
-        layout, shape = _layout(header, order, deltavision=deltavision, path=path)
+        header = _Header(content)
+        stored, (extended,) = _stored_dtype(header, path), header.numbers("nsymbt")
+        layout, shape = _layout(header, path)
         named = layout if axes is None else check_axes(axes, len(shape))
         return RawImage(
             path=str(path),
-            format="MRC (DeltaVision)" if deltavision else "MRC",
+            format="MRC (DeltaVision)" if header.is_deltavision else "MRC",
             axes=named,
             shape=shape,
             dtype=check_dtype(stored),
-            pixel_size=carry(_pixel_size(header, order, deltavision=deltavision), layout, named),
+            pixel_size=carry(_pixel_size(header), layout, named),
             memory_budget=memory_budget,
             offset=_HEADER_BYTES + extended if extended >= 0 else -1,
             stored=stored,
         )
 
 
-def _number(code: str, header: bytes, offset: int, order: str) -> int:
-    return int(struct.unpack_from(order + code, header, offset)[0])
-
-
-def _byte_order(header: bytes) -> ByteOrder:
-    """From the DeltaVision id or the machine stamp; where neither speaks, the order in which the mode is one."""
-    stamped: ByteOrder = ">" if header[212:214] == b"\x11\x11" else "<"
-    other: ByteOrder = "<" if stamped == ">" else ">"
-    for order in (stamped, other):
-        if _number("h", header, 96, order) == _DELTAVISION_ID:
-            return order
-    for order in (stamped, other):
-        if _number("i", header, 12, order) in _MODES:
-            return order
-    return stamped
-
-
-def _stored_dtype(header: bytes, order: ByteOrder, *, deltavision: bool, path: Path) -> np.dtype[Any]:
+def _stored_dtype(header: _Header, path: Path) -> np.dtype[Any]:
     """Type of the pixels, from the mode."""
-    mode, modes = _number("i", header, 12, order), _DELTAVISION_MODES if deltavision else _MODES
+    (mode,) = header.numbers("mode")
+    modes = sorted(_DELTAVISION_MODES if header.is_deltavision else _MODES)
     if mode not in modes:
-        raise ImageError(f"{path} has MRC mode {mode}; expected one of {sorted(modes)}; convert it, for example to 2")
-    imod = _number("i", header, 152, order) == _IMOD_STAMP
-    if mode == 0 and imod and not _number("i", header, 156, order) & _IMOD_SIGNED:
+        raise ImageError(f"{path} has MRC mode {mode}; expected one of {modes}; convert it, for example to 2")
+    is_unsigned = header.extra["imod_stamp"] == _IMOD_STAMP and not header.extra["imod_flags"] & _IMOD_SIGNED
+    if mode == 0 and is_unsigned:
         return np.dtype("u1")
-    return np.dtype(order + modes[mode])
+    stored = np.dtype(_DELTAVISION_MODES[mode]) if header.is_deltavision else dtype_from_mode(mode)
+    native: np.dtype[Any] = stored.newbyteorder(header.order)
+    return native
 
 
-def _layout(header: bytes, order: ByteOrder, *, deltavision: bool, path: Path) -> tuple[str, tuple[int, ...]]:
+def _layout(header: _Header, path: Path) -> tuple[str, tuple[int, ...]]:
     """Axes and shape."""
-    columns, rows, sections = struct.unpack_from(order + "3i", header, 0)
+    columns, rows, sections = header.numbers("nx", "ny", "nz")
     if min(columns, rows, sections) < 1:
         raise ImageError(
             f"{path} has nx, ny, nz = {columns}, {rows}, {sections} in its header; expected positive numbers; save it "
-            "anew"
+            "again"
         )
-    if deltavision:
-        outer, sizes = _deltavision_sections(header, order, sections)
+    if header.is_deltavision:
+        outer, sizes = _deltavision_sections(header, sections)
         return outer + "YX", (*sizes, rows, columns)
-    intervals, group = _number("i", header, 36, order), _number("i", header, 88, order)
-    if group in _VOLUME_STACK and intervals > 0 and sections % intervals == 0:
+    intervals, group = header.numbers("mz", "ispg")
+    if spacegroup_is_volume_stack(group) and intervals > 0 and sections % intervals == 0:
         return "SZYX", (sections // intervals, intervals, rows, columns)
     if sections == 1:
         return "YX", (rows, columns)
-    directions = struct.unpack_from(order + "3i", header, 64)
+    directions = header.numbers("maps", "mapr", "mapc")
     if sorted(directions) == [1, 2, 3]:
-        return "".join("XYZ"[direction - 1] for direction in reversed(directions)), (sections, rows, columns)
+        return "".join("XYZ"[direction - 1] for direction in directions), (sections, rows, columns)
     return default_axes(3), (sections, rows, columns)
 
 
-def _deltavision_sections(header: bytes, order: ByteOrder, sections: int) -> tuple[str, tuple[int, ...]]:
+def _deltavision_sections(header: _Header, sections: int) -> tuple[str, tuple[int, ...]]:
     """Axes over which the sections run, without those of length 1, and their lengths."""
-    times, waves = max(_number("h", header, 180, order), 1), max(_number("h", header, 196, order), 1)
-    sequence = _number("h", header, 182, order)
+    times, waves = max(int(header.extra["times"]), 1), max(int(header.extra["waves"]), 1)
+    sequence = int(header.extra["sequence"])
     depth, rest = divmod(sections, times * waves)
     if rest or sequence not in _SECTION_ORDERS:
         return ("Z", (sections,)) if sections > 1 else ("", ())
@@ -134,12 +149,12 @@ def _deltavision_sections(header: bytes, order: ByteOrder, sections: int) -> tup
     return outer, tuple(lengths[axis] for axis in outer)
 
 
-def _pixel_size(header: bytes, order: ByteOrder, *, deltavision: bool) -> dict[str, PixelSize]:
+def _pixel_size(header: _Header) -> dict[str, PixelSize]:
     """Pixel sizes for X, Y and Z, where the header has any."""
     # Shortest decimals that give the same float: 0.0626, not 0.06260000169.
-    edges = [float(str(edge)) for edge in np.frombuffer(header, order + "f4", 3, 40)]
-    intervals = [1, 1, 1] if deltavision else struct.unpack_from(order + "3i", header, 28)
-    unit = "micrometer" if deltavision else "angstrom"
+    edges = [float(str(np.float32(edge))) for edge in header.mrc["cella"].item()]
+    intervals = (1, 1, 1) if header.is_deltavision else header.numbers("mx", "my", "mz")
+    unit = "micrometer" if header.is_deltavision else "angstrom"
     sizes = {
         axis: PixelSize.known(edge / interval, unit) if interval > 0 and math.isfinite(edge) else None
         for axis, edge, interval in zip("XYZ", edges, intervals, strict=True)

@@ -5,27 +5,26 @@ interval along each axis, and the pixel size itself, in micrometre, where MRC ha
 :mod:`sfumato.data.images.mrc` for the reader.
 """
 
-import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from mrcfile.dtypes import HEADER_DTYPE
+from mrcfile.utils import mode_from_dtype
 
 from sfumato.data.images.image import Array, PixelSize
+from sfumato.data.images.mrc import DELTAVISION_DTYPE, DELTAVISION_ID
 from sfumato.system.errors import ImageError
 
 __all__ = ["write_deltavision", "write_mrc_parts"]
 
-_MODES = {"uint8": 0, "int16": 1, "float32": 2, "uint16": 6}
-_MRC_MODES = {"int8": 0, "int16": 1, "float32": 2, "complex64": 4, "uint16": 6, "float16": 12}
+_DELTAVISION_MODES = {"uint8": 0, "int16": 1, "float32": 2, "uint16": 6}
+_MRC_TYPES = ("int8", "int16", "float32", "complex64", "uint16", "float16")
 _MRC2014 = 20140
 _VOLUME, _STACK = 1, 0
 """Space groups: sections of one volume, or images by themselves."""
-_TITLES = 10
 _RIGHT_ANGLE = 90.0
-_ID = -16224
-_TITLE_BYTES = 80
 
 
 def write_deltavision(
@@ -49,26 +48,21 @@ def write_deltavision(
         ImageError: If the format cannot hold the image.
     """
     pixels = sections[None] if sections.ndim == 2 else sections
-    if pixels.ndim != 3 or pixels.dtype.name not in _MODES:
+    if pixels.ndim != 3 or pixels.dtype.name not in _DELTAVISION_MODES:
         raise ImageError(
             f"the image has shape {sections.shape} and type {sections.dtype}; expected (Z, Y, X) or (Y, X) of "
-            f"{', '.join(_MODES)}; convert it first"
+            f"{', '.join(_DELTAVISION_MODES)}; convert it first"
         )
-    num_sections, rows, columns = pixels.shape
-    header = bytearray(1024)
-    struct.pack_into("<4i", header, 0, columns, rows, num_sections, _MODES[pixels.dtype.name])
-    struct.pack_into("<3i", header, 28, 1, 1, 1)
-    struct.pack_into("<3f", header, 40, pixel_um[0], pixel_um[0], pixel_um[1])
-    struct.pack_into("<3f", header, 52, *[_RIGHT_ANGLE] * 3)
-    struct.pack_into("<3i", header, 64, 1, 2, 3)
-    struct.pack_into("<h", header, 96, _ID)
-    struct.pack_into("<h", header, 180, 1)  # times
-    struct.pack_into("<2h", header, 196, 1, round(wavelength_um * 1000))  # wavelengths, and the first of them
-    struct.pack_into("<i", header, 220, 1)  # titles
-    header[224 : 224 + _TITLE_BYTES] = title.encode("ascii", "replace")[:_TITLE_BYTES].ljust(_TITLE_BYTES, b"\0")
+    header = _header(pixels.shape, _DELTAVISION_MODES[pixels.dtype.name])
+    header["cella"] = (pixel_um[0], pixel_um[0], pixel_um[1])
+    header["mx"] = header["my"] = header["mz"] = 1
+    header["nlabl"], header["label"][0, 0] = 1, title.encode("ascii", "replace")
+    extra = header.view(DELTAVISION_DTYPE.newbyteorder("<"))
+    extra["id"], extra["times"], extra["waves"] = DELTAVISION_ID, 1, 1
+    extra["first_wave"] = round(wavelength_um * 1000)
     try:
         with Path(path).open("wb") as file:
-            file.write(header)
+            file.write(header.tobytes())
             file.write(np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("<")).tobytes())
     except OSError as error:
         raise ImageError(f"cannot write {path}: {error}; expected a folder with space; check it") from error
@@ -95,29 +89,35 @@ def write_mrc_parts(
     Raises:
         ImageError: If the format cannot hold the image.
     """
-    if len(shape) not in (2, 3) or dtype.name not in _MRC_MODES:
+    if len(shape) not in (2, 3) or dtype.name not in _MRC_TYPES:
         raise ImageError(
             f"the image has shape {shape} and type {dtype}; an MRC holds (Z, Y, X) or (Y, X) of "
-            f"{', '.join(_MRC_MODES)}; convert it, or write .tif"
+            f"{', '.join(_MRC_TYPES)}; convert it, or write .tif"
         )
     lengths = dict(zip("XYZ", (*reversed(shape), 1), strict=False))
-    edges = [pixel_size[axis].to("angstrom") * lengths[axis] if axis in pixel_size else 0.0 for axis in "XYZ"]
-    header = bytearray(1024)
-    struct.pack_into("<4i", header, 0, *lengths.values(), _MRC_MODES[dtype.name])
-    struct.pack_into("<3i", header, 28, *lengths.values())
-    struct.pack_into("<3f", header, 40, *edges)
-    struct.pack_into("<3f", header, 52, *[_RIGHT_ANGLE] * 3)
-    struct.pack_into("<3i", header, 64, 1, 2, 3)
-    struct.pack_into("<i", header, 88, _VOLUME if len(shape) == 3 else _STACK)
-    struct.pack_into("<i", header, 108, _MRC2014)
-    header[208:216] = b"MAP DD\0\0"
-    labels = text.encode("ascii", "replace")[: _TITLES * _TITLE_BYTES]
-    struct.pack_into("<i", header, 220, -(-len(labels) // _TITLE_BYTES))
-    header[224 : 224 + len(labels)] = labels
+    header = _header(tuple(reversed(lengths.values())), mode_from_dtype(dtype))
+    header["cella"] = tuple(
+        pixel_size[axis].to("angstrom") * length if axis in pixel_size else 0.0 for axis, length in lengths.items()
+    )
+    header["ispg"], header["nversion"] = _VOLUME if len(shape) == 3 else _STACK, _MRC2014
+    header["map"], header["machst"] = b"MAP ", tuple(b"DD\0\0")
     # Least, greatest and mean below both, and a negative deviation: the format's way to say that they are not known.
-    struct.pack_into("<3f", header, 76, 0.0, -1.0, -2.0)
-    struct.pack_into("<f", header, 216, -1.0)
+    header["dmin"], header["dmax"], header["dmean"], header["rms"] = 0.0, -1.0, -2.0, -1.0
+    room = header["label"]
+    labels = text.encode("ascii", "replace")[: room.nbytes]
+    header["nlabl"] = -(-len(labels) // room.itemsize)
+    room[0] = np.frombuffer(labels.ljust(room.nbytes, b"\0"), room.dtype)
     with path.open("wb") as file:
-        file.write(header)
+        file.write(header.tobytes())
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype.newbyteorder("<")).data)
+
+
+def _header(shape: tuple[int, ...], mode: int) -> Array:
+    """What both dialects have: (sections, rows, columns), an interval for each pixel, right angles, X fastest."""
+    header = np.zeros(1, HEADER_DTYPE.newbyteorder("<"))
+    for name, length in zip(("nz", "ny", "nx", "mz", "my", "mx"), shape * 2, strict=True):
+        header[name] = length
+    header["mode"], header["cellb"] = mode, (_RIGHT_ANGLE,) * 3
+    header["mapc"], header["mapr"], header["maps"] = 1, 2, 3
+    return header
