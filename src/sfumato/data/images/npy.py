@@ -1,11 +1,10 @@
 """NumPy files: ``.npy``, read through a memory map, and the arrays inside ``.npz`` archives.
 
-The header is taken apart by a pattern, not evaluated, and nothing is ever unpickled: arrays of Python objects and
-records are refused. Arrays in an archive are named like files in a folder: ``fields.npz/phase``.
+NumPy reads the header, at most 10,000 bytes of it, and nothing is ever unpickled: arrays of Python objects and records
+are refused. Arrays in an archive are named like files in a folder: ``fields.npz/phase``.
 """
 
 import math
-import re
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,19 +12,13 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+from numpy.lib import format as numpy_format
 
-from sfumato.data.images.image import Array, Box, Image, check_axes, check_dtype, default_axes, reading
+from sfumato.data.images.image import Array, Box, DamageError, Image, check_axes, check_dtype, default_axes, reading
 from sfumato.data.images.raw import RawImage
 from sfumato.system.errors import ImageError
 
 __all__ = ["NpzImage", "open_npy", "open_npz", "write_npy", "write_npy_parts"]
-
-_MAGIC = b"\x93NUMPY"
-_LONGEST_HEADER = 65536
-_HEADER = re.compile(
-    r"\{(?=.*'descr': *'(?P<descr>[<>=|]?[biufc]\d{1,2})')(?=.*'fortran_order': *(?P<fortran>True|False))"
-    r"(?=.*'shape': *\((?P<shape>[\d, ]*)\))[^{}\[\]]*\}\s*"
-)
 
 
 class _Header(NamedTuple):
@@ -59,23 +52,18 @@ def _axes(axes: str | None, header: _Header) -> str:
 
 def _read_header(file: IO[bytes], path: str) -> _Header:
     """Shape, type, order and where the pixels start."""
-    start = file.read(8)
-    width = 2 if start[6:7] == b"\x01" else 4
-    length = int.from_bytes(file.read(width), "little")
-    if not start.startswith(_MAGIC) or start[6:7] not in (b"\x01", b"\x02", b"\x03") or length > _LONGEST_HEADER:
+    version = numpy_format.read_magic(file)
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise DamageError(f"its format has the version {version}", expected="1 to 3", advice="save it with numpy.save")
+    # Version 3 differs from 2 in the names of records alone.
+    read = numpy_format.read_array_header_1_0 if version == (1, 0) else numpy_format.read_array_header_2_0
+    shape, fortran, stored = read(file)
+    if stored.kind not in "biufc":
         raise ImageError(
-            f"{path} starts with {start!r} and a header of {length} bytes; expected {_MAGIC!r}, version 1 to 3 and at "
-            f"most {_LONGEST_HEADER} bytes; save it anew with numpy.save"
+            f"{path} holds values of type {stored}; expected an array of numbers; records and Python objects are not "
+            "read; convert it with numpy.save(..., allow_pickle=False)"
         )
-    text = file.read(length).decode("latin-1")
-    match = _HEADER.fullmatch(text)
-    if match is None:
-        raise ImageError(
-            f"{path} has the header {text[:200]!r}; expected the shape, order and type of an array of numbers; records "
-            "and Python objects are not read; convert it with numpy.save(..., allow_pickle=False)"
-        )
-    shape = tuple(int(size) for size in match["shape"].replace(" ", "").split(",") if size)
-    return _Header(shape, np.dtype(match["descr"]), match["fortran"] == "True", 8 + width + length)
+    return _Header(shape, stored, fortran, file.tell())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +130,8 @@ def write_npy(path: Path, array: Array) -> None:
 
 def write_npy_parts(path: Path, parts: Iterable[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Write an array whose parts, put end to end, are its pixels in C order."""
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    header = {"descr": numpy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
+        numpy_format.write_array_header_1_0(file, header)
         for part in parts:
             file.write(np.ascontiguousarray(part, dtype).data)
