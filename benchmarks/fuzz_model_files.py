@@ -33,7 +33,7 @@ from sfumato.data.normalize import Normalization
 from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, load, save_model
 from sfumato.models.recipe import ModelRecipe, Recipe
-from sfumato.models.tensor_layout import Spec, checksum
+from sfumato.models.safetensors_file import Spec, checksum
 from sfumato.system.errors import ModelFileError
 
 __all__ = ["Outcome", "Parts", "fuzz", "mutants", "small_model"]
@@ -334,7 +334,7 @@ def main() -> None:
     bars.report("errors of another kind", len(outcome.escaped), high=0)
     bars.report("slowest file, seconds", outcome.slowest, high=MOST_SECONDS)
     bars.report("growth of peak memory, MB", outcome.megabytes, high=MOST_MEGABYTES)
-    bars.report("places that refuse", len(outcome.refusals), low=20)
+    bars.report("places that refuse", len(outcome.refusals), low=15)
     bars.finish(check=arguments.check)
 
 

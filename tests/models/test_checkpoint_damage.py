@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fuzz_model_files import MOST_MEGABYTES, MOST_SECONDS, Parts, fuzz, small_model
+from sfumato.models import safetensors_file
 from sfumato.models.model_file import inspect_model, load
+from sfumato.models.safetensors_file import open_tensors
 from sfumato.system.errors import ModelFileError
 
 Change = Callable[[Parts], None]
@@ -60,6 +63,7 @@ def added(parts: Parts) -> None:
 
 
 HEAD = "network.head.bias"
+NOT_WHOLE = "is not a whole safetensors file: .Error while deserializing header: .*; copy it again, or give"
 
 
 @pytest.mark.parametrize(
@@ -99,21 +103,21 @@ HEAD = "network.head.bias"
         (added, "'extra' should not be there"),
         (swapped, r"'network.down.0.conv1.weight' is \[3, 3, 5, 2\] float32 instead of \[2, 5, 3, 3\] float32"),
         (entry(HEAD, dtype="I32"), "'network.head.bias' is .* int32 instead of .* float32"),
-        (entry(HEAD, dtype="F8_E4M3"), "dtype 'F8_E4M3', expected one of F64, F32"),
-        (entry(HEAD, dtype=["F32"]), r"dtype \['F32'\]"),
-        (entry(HEAD, shape=[3]), "but has the place .* of 12 bytes"),
-        (entry(HEAD, shape=[-2]), r"has the shape \[-2\]"),
-        (entry(HEAD, shape=[True, 2]), r"has the shape \[True, 2\]"),
-        (entry(HEAD, shape=[1] * 9), "has the shape"),
-        (entry(HEAD, shape=[2**62, 2**62]), "has the shape"),
-        (entry(HEAD, shape="2"), "has the shape '2'"),
-        (entry(HEAD, data_offsets=[0, 8]), "begins at 0, where"),
-        (entry(HEAD, data_offsets=[10**9, 10**9 + 8]), "begins at .*, where .* was expected"),
-        (entry(HEAD, data_offsets=[8, 0]), "but has the place"),
-        (entry(HEAD, data_offsets=[8]), r"the place \[8\]"),
-        (entry(HEAD, comment="x"), "has not just dtype, shape and data_offsets"),
-        (lambda parts: parts.entries.update({HEAD: 3}), "has not just dtype"),
-        (lambda parts: parts.entries.clear(), "cut short or has grown: its tensors take 0 bytes"),
+        (entry(HEAD, dtype="F8_E4M3"), NOT_WHOLE),
+        (entry(HEAD, dtype="F8_E4M3", shape=[8]), "dtype 'F8_E4M3', expected one of F64, F32"),
+        (entry(HEAD, dtype=["F32"]), NOT_WHOLE),
+        (entry(HEAD, shape=[3]), NOT_WHOLE),
+        (entry(HEAD, shape=[-2]), NOT_WHOLE),
+        (entry(HEAD, shape=[True, 2]), NOT_WHOLE),
+        (entry(HEAD, shape=[1] * 9), NOT_WHOLE),
+        (entry(HEAD, shape=[2**62, 2**62]), NOT_WHOLE),
+        (entry(HEAD, shape="2"), NOT_WHOLE),
+        (entry(HEAD, data_offsets=[0, 8]), NOT_WHOLE),
+        (entry(HEAD, data_offsets=[10**9, 10**9 + 8]), NOT_WHOLE),
+        (entry(HEAD, data_offsets=[8, 0]), NOT_WHOLE),
+        (entry(HEAD, data_offsets=[8]), NOT_WHOLE),
+        (lambda parts: parts.entries.update({HEAD: 3}), NOT_WHOLE),
+        (lambda parts: parts.entries.clear(), NOT_WHOLE),
     ],
 )
 def test_changed_values(change: Change, words: str, original: bytes, tmp_path: Path) -> None:
@@ -147,8 +151,8 @@ def pickled(original: bytes) -> bytes:
         (lambda original: b"", "it has 0 bytes"),
         (lambda original: original[:7], "it has 7 bytes"),
         (lambda original: original[:100], "it has 100 bytes, and its header alone would take"),
-        (lambda original: original[:-1], "cut short or has grown"),
-        (lambda original: original + b"\0", "cut short or has grown"),
+        (lambda original: original[:-1], NOT_WHOLE),
+        (lambda original: original + b"\0", NOT_WHOLE),
         (lambda original: original[:-1] + bytes([original[-1] ^ 1]), "damaged: its checksum"),
         (lambda original: original.replace(b"pixel_um", b"pixel_uM"), "damaged: its checksum"),
         (lambda original: original.replace(b'\\"step\\": 10', b'\\"step\\": 11'), "damaged: its checksum"),
@@ -158,20 +162,26 @@ def pickled(original: bytes) -> bytes:
         (pickled, "is a pickle, as torch.save writes it.*never opened here; ask for the model as a safetensors file"),
         (lambda original: pickle.dumps({"a": list(range(9))}, 2), "is a pickle"),
         (lambda original: pickle.dumps({"a": list(range(9))}, 5), "is a pickle"),
-        (with_header("[]"), "holds no named values"),
-        (with_header("{"), "header cannot be used, 'Expecting"),
-        (with_header("\udc80"), "header cannot be used, .*codec can't decode"),
+        (with_header("[]"), NOT_WHOLE),
+        (with_header("{"), NOT_WHOLE),
+        (with_header("\udc80"), NOT_WHOLE),
         (with_header(" " * 3 * 2**20), "header alone would take 3145728, with at most 2097152 allowed"),
-        (with_header("[]" * (2**17 + 1)), "more than 131072 lists"),
+        (with_header("[]" * (2**17 + 1)), NOT_WHOLE),
         (with_header("{}"), r"not one of sfumato: its metadata are \[\]"),
         (with_header('{"__metadata__":{"format":"pt"}}'), r"not one of sfumato: its metadata are \['format'\]"),
-        (with_header('{"__metadata__":{"sfumato":1,"checksum":"0"}}'), "metadata are not texts"),
+        (with_header('{"__metadata__":{"sfumato":1,"checksum":"0"}}'), NOT_WHOLE),
+        (
+            with_header('{"__metadata__":{"sfumato":"' + "[" * (2**17 + 1) + '","checksum":"0"}}'),
+            "more than 131072 lists",
+        ),
+        (with_header('{"__metadata__":{"sfumato":"' + "[" * 10**5 + '","checksum":"0"}}'), "nested too deeply"),
+        (with_header('{"__metadata__":{"sfumato":"{\\"a\\":1,\\"a\\":2}","checksum":"0"}}'), "a name is given twice"),
         (with_header('{"__metadata__":{"sfumato":"[1]","checksum":"0"}}'), "its metadata holds no named values"),
         (with_header('{"__metadata__":{"sfumato":"{\\"format\\":1e999}","checksum":"0"}}'), "not a finite number"),
         (with_header('{"__metadata__":{"sfumato":"{\\"format\\":NaN}","checksum":"0"}}'), "not a finite number"),
-        (with_header('{"a":1,"a":2}'), "a name is given twice"),
-        (with_header("[" * 10**5), "nested too deeply"),
-        (with_header('{"a":' + "9" * 5000 + "}"), "header cannot be used, 'Exceeds"),
+        (with_header('{"a":1,"a":2}'), NOT_WHOLE),
+        (with_header("[" * 10**5), NOT_WHOLE),
+        (with_header('{"a":' + "9" * 5000 + "}"), NOT_WHOLE),
     ],
 )
 def test_changed_bytes(change: Callable[[bytes], bytes], words: str, original: bytes, tmp_path: Path) -> None:
@@ -199,15 +209,30 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
         load("a\0b")
 
 
-def test_a_file_that_shrinks_while_it_is_read(original: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_shrinks_while_it_is_read(original: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(original)
-    size = path.stat()
-    path.write_bytes(original[:-100])
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fstat", lambda handle: size)
+    with open_tensors(path, "model") as file:
+        os.truncate(path, len(original) - 100)
         with pytest.raises(ModelFileError, match="ends too early"):
-            load(path)
+            file.read()
+
+
+def test_a_file_that_is_replaced_while_it_is_opened(
+    original: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header is never that of another file."""
+    path, newer = tmp_path / "model.safetensors", tmp_path / "newer"
+    path.write_bytes(original)
+    newer.write_bytes(original)
+
+    def replaced_before(*arguments: Any) -> Any:
+        newer.replace(path)
+        return safe_open(*arguments)
+
+    monkeypatch.setattr(safetensors_file, "safe_open", replaced_before)
+    with pytest.raises(ModelFileError, match="was replaced while it was opened; try again"):
+        load(path)
 
 
 def test_read_errors_are_told(original: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,5 +261,5 @@ def test_fuzz(tmp_path: Path) -> None:
     assert outcome.escaped == []
     assert outcome.slowest < MOST_SECONDS
     assert outcome.megabytes < MOST_MEGABYTES
-    assert len(outcome.refusals) >= 20, "the mutants do not get deep enough"
+    assert len(outcome.refusals) >= 15, "the mutants do not get deep enough"
     assert 20 < outcome.loaded < 300

@@ -22,8 +22,7 @@ from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model, least_weights
 from sfumato.models.hub import check_hash, local_file
 from sfumato.models.intervals import Correction, Sampled
-from sfumato.models.safetensors_file import TensorFile, open_tensors, write_tensors
-from sfumato.models.tensor_layout import Spec, differences, layout
+from sfumato.models.safetensors_file import Spec, TensorFile, differences, layout, open_tensors, write_tensors
 from sfumato.system.device import usable_device
 from sfumato.system.errors import ModelFileError, RecipeError, RunError
 

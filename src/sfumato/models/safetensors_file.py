@@ -6,9 +6,10 @@
     header      JSON: name -> dtype, shape, place; `__metadata__`: `sfumato` (JSON text) and `checksum`
     the rest    the tensors' bytes, without gaps
 
-The file is read in one pass through one handle, which gives tensors and hash of the same bytes even while a run
-replaces the file, and never through a memory map, where a file that is cut short would kill the process. The
-safetensors library reads and writes the same format; tests hold the two against each other.
+The safetensors library takes the header apart. The tensors are read in one pass through one handle, which gives them
+and the hash of the same bytes even while a run replaces the file, and never through a memory map, where a file that is
+cut short would kill the process. Writing stays here: the library puts the two texts of ``__metadata__`` in random
+order, and the same contents must give the same bytes.
 """
 
 import contextlib
@@ -21,17 +22,17 @@ import zlib
 from collections.abc import Iterator, Mapping
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from sfumato.models.tensor_layout import Spec, checksum, layout
 from sfumato.system.atomic_files import replacing
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.version import __version__
 
-__all__ = ["FORMAT", "Kind", "TensorFile", "open_tensors", "write_tensors"]
+__all__ = ["FORMAT", "Kind", "Spec", "TensorFile", "checksum", "differences", "layout", "open_tensors", "write_tensors"]
 
 Kind = Literal["model", "training state"]
 
@@ -40,8 +41,7 @@ FORMAT = 1
 
 _MOST_HEADER = 2**21
 _MOST_LISTS = 2**17
-"""Lists and dictionaries in a header, three per tensor: millions would take seconds to make."""
-_MOST_AXES = 8
+"""Lists and dictionaries in the metadata: millions would take seconds to make."""
 _BLOCK = 2**24
 _DTYPES = {
     "F64": torch.float64,
@@ -58,6 +58,21 @@ _PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
+class Spec(NamedTuple):
+    """What is known of a tensor before it is read."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def num_bytes(self) -> int:
+        """How many bytes its elements take."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __str__(self) -> str:
+        return f"{list(self.shape)} {str(self.dtype).removeprefix('torch.')}"
+
+
 class TensorFile:
     """An open file whose header has been found valid.
 
@@ -70,8 +85,9 @@ class TensorFile:
 
     def __init__(self, path: Path, file: BufferedReader, kind: Kind) -> None:
         self.path, self._file, self._kind = path, file, kind
-        self._start, self._text, self._checksum, entries = self._read_header()
-        self.specs = self._check_entries(entries)
+        self._start = self._read_start()
+        held, self.specs = self._parsed()
+        self._text, self._checksum = held["sfumato"], held["checksum"]
         self.metadata = self._check_metadata()
 
     def read(self) -> tuple[dict[str, Tensor], str]:
@@ -99,7 +115,8 @@ class TensorFile:
     def _not_one(self, reason: str) -> ModelFileError:
         return self.error(f"is not a safetensors file: {reason}", "give a model.safetensors written by sfumato")
 
-    def _read_header(self) -> tuple[bytes, str, str, dict[str, Any]]:
+    def _read_start(self) -> bytes:
+        """Length and header, unless it would take too much memory."""
         size = os.fstat(self._file.fileno()).st_size
         prefix = self._file.read(8)
         length = int.from_bytes(prefix, "little")
@@ -112,63 +129,50 @@ class TensorFile:
             raise self._not_one(
                 f"it has {size} bytes, and its header alone would take {length}, with at most {_MOST_HEADER} allowed"
             )
-        header = self._file.read(length)
-        self._data_bytes = size - 8 - length
-        entries = self._json(header, "its header")
-        held = entries.pop("__metadata__", {})
-        if not isinstance(held, dict) or not all(isinstance(value, str) for value in held.values()):
-            raise self._not_one("its metadata are not texts")
+        return prefix + self._file.read(length)
+
+    def _parsed(self) -> tuple[dict[str, str], dict[str, Spec]]:
+        """Metadata and specs, once the library has found that the tensors fill the file without gap or overlap."""
+        try:
+            with safe_open(self.path, "pt") as opened:
+                held = opened.metadata() or {}
+                slices = {name: opened.get_slice(name) for name in opened.offset_keys()}
+                specs = {name: self._spec(name, part.get_dtype(), part.get_shape()) for name, part in slices.items()}
+        except SafetensorError as error:
+            raise self.error(
+                f"is not a whole safetensors file: {str(error)[:300]!r}",
+                "copy it again, or give a model.safetensors written by sfumato",
+            ) from error
+        if not os.path.samestat(os.fstat(self._file.fileno()), self.path.stat()):
+            raise self.error("was replaced while it was opened", "try again")
         if not {"sfumato", "checksum"} <= held.keys():
             raise self.error(
                 f"is a safetensors file, but not one of sfumato: its metadata are {sorted(held)!r:.100}",
                 "give a model.safetensors written by sfumato",
             )
-        return prefix + header, held["sfumato"], held["checksum"], entries
+        return held, specs
 
-    def _json(self, text: str | bytes, what: str) -> dict[str, Any]:
+    def _spec(self, name: str, dtype: str, shape: list[int]) -> Spec:
+        if dtype not in _DTYPES:
+            raise self.error(
+                f"has the tensor {name!r:.100} of dtype {dtype!r:.100}, expected one of {', '.join(_DTYPES)}",
+                "save it again with one of these",
+            )
+        return Spec(tuple(shape), _DTYPES[dtype])
+
+    def _json(self, text: str) -> dict[str, Any]:
         try:
-            text = text.decode() if isinstance(text, bytes) else text
             if text.count("[") + text.count("{") > _MOST_LISTS:
                 raise ValueError(f"it has more than {_MOST_LISTS} lists")
             values = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_finite)
         except ValueError as error:
-            raise self._not_one(f"{what} cannot be used, {str(error)[:100]!r}") from error
+            raise self._not_one(f"its metadata cannot be used, {str(error)[:100]!r}") from error
         if not isinstance(values, dict):
-            raise self._not_one(f"{what} holds no named values")
+            raise self._not_one("its metadata holds no named values")
         return values
 
-    def _check_entries(self, entries: dict[str, Any]) -> dict[str, Spec]:
-        """Every tensor has a known dtype and a sane shape, and together they fill the file without gap or overlap."""
-        places = {}
-        for name, entry in entries.items():
-            if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
-                raise self._not_one(f"the entry of {name!r:.100} has not just dtype, shape and data_offsets")
-            dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-            if not isinstance(dtype, str) or dtype not in _DTYPES:
-                raise self.error(
-                    f"has the tensor {name!r:.100} of dtype {dtype!r:.100}, expected one of {', '.join(_DTYPES)}",
-                    "save it again with one of these",
-                )
-            if not (_are_sizes(shape) and len(shape) <= _MOST_AXES and _are_sizes(offsets) and len(offsets) == 2):
-                raise self._not_one(f"{name!r:.100} has the shape {shape!r:.100} and the place {offsets!r:.100}")
-            spec = Spec(tuple(shape), _DTYPES[dtype])
-            if offsets[1] - offsets[0] != spec.num_bytes:
-                raise self._not_one(f"{name!r:.100} is {spec}, but has the place {offsets} of {spec.num_bytes} bytes")
-            places[name] = (offsets, spec)
-        end, ordered = 0, dict(sorted(places.items(), key=lambda item: item[1][0]))
-        for name, (offsets, _) in ordered.items():
-            if offsets[0] != end:
-                raise self._not_one(f"{name!r:.100} begins at {offsets[0]}, where {end} was expected")
-            end = offsets[1]
-        if end != self._data_bytes:
-            raise self.error(
-                f"is cut short or has grown: its tensors take {end} bytes and it has {self._data_bytes} for them",
-                "copy it again",
-            )
-        return {name: spec for name, (_, spec) in ordered.items()}
-
     def _check_metadata(self) -> dict[str, Any]:
-        metadata = self._json(self._text, "its metadata")
+        metadata = self._json(self._text)
         number, version = metadata.get("format"), metadata.get("version")
         known = isinstance(version, str) and re.fullmatch(r"[\w.+-]{1,40}", version)
         self.version = str(version) if known else "of an unknown version"
@@ -185,6 +189,24 @@ class TensorFile:
             fault = f"holds a {metadata.get('kind')!s:.40}, expected a {self._kind}"
             raise self.error(fault, f"give the {wanted} of the run")
         return metadata
+
+
+def layout(tensors: Mapping[str, Tensor]) -> dict[str, Spec]:
+    """Shapes and dtypes by name."""
+    return {name: Spec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def differences(found: Mapping[str, Spec], expected: Mapping[str, Spec]) -> str:
+    """Up to five differences in words, empty if there are none."""
+    lines = [f"{name!r} is missing" for name in expected if name not in found]
+    lines += [f"{name!r:.100} should not be there" for name in found if name not in expected]
+    lines += [
+        f"{name!r} is {found[name]} instead of {spec}"
+        for name, spec in expected.items()
+        if name in found and found[name] != spec
+    ]
+    more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
+    return "; ".join(lines[:5]) + more
 
 
 @contextlib.contextmanager
@@ -285,5 +307,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _are_sizes(values: Any) -> bool:
-    return isinstance(values, list) and all(type(value) is int and 0 <= value < 2**48 for value in values)
+def checksum(text: str, parts: Mapping[str, tuple[Spec, int]]) -> str:
+    """One checksum for the metadata and all tensors, each given as its spec and the CRC-32 of its bytes."""
+    lines = [f"{name} {spec} {crc:08x}" for name, (spec, crc) in sorted(parts.items())]
+    return f"{zlib.crc32(chr(10).join([text, *lines]).encode(errors='surrogatepass')):08x}"

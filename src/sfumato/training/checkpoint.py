@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
-from sfumato.models.safetensors_file import TensorFile, open_tensors, write_tensors
-from sfumato.models.tensor_layout import Spec, differences, layout
+from sfumato.models.safetensors_file import Spec, TensorFile, differences, layout, open_tensors, write_tensors
 from sfumato.system.errors import ModelFileError
 
 __all__ = [
