@@ -38,7 +38,12 @@ def assert_opens(path: Path, pixels: Array) -> None:
     image = open_image(path)
     assert (image.shape, image.dtype) == (pixels.shape, pixels.dtype)
     np.testing.assert_array_equal(image.read(), pixels)
-    for region in ({"Y": slice(10, 50), "X": slice(31, 80)}, {"Y": 69, "X": slice(88, 90)}, {"Y": slice(16, 32)}):
+    regions: list[dict[str, Any]] = [
+        {"Y": slice(10, 50), "X": slice(31, 80)},
+        {"Y": 69, "X": slice(88, 90)},
+        {"Y": slice(16, 32)},
+    ]
+    for region in regions:
         cut = tuple(region.get(axis, slice(None)) for axis in image.axes)
         np.testing.assert_array_equal(pickle.loads(pickle.dumps(image)).read(region), pixels[cut])
 
@@ -56,10 +61,10 @@ def test_without_loss_the_pixels_are_those_written(compression: str, layout: str
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("compression", ["jpeg", "jpeg2000", "jpegxr", "jpegxl", "webp"])
 def test_with_loss_the_pixels_are_those_of_tifffile(compression: str, layout: str, tmp_path: Path) -> None:
-    level = {"jpegxr": {"level": 0.8}, "webp": {"level": 80, "lossless": False}}.get(compression, {"level": 80})
+    levels: dict[str, dict[str, Any]] = {"jpegxr": {"level": 0.8}, "webp": {"level": 80, "lossless": False}}
     for number, pixels in enumerate([COLOUR] if compression == "webp" else [COLOUR, GREY]):
         path = tmp_path / f"{number}.tif"
-        write(path, pixels, compression, level, **LAYOUTS[layout])
+        write(path, pixels, compression, levels.get(compression, {"level": 80}), **LAYOUTS[layout])
         decoded = tifffile.imread(path)
         assert 0 < np.abs(decoded.astype(float) - pixels).mean() < 60
         assert_opens(path, decoded)
@@ -78,6 +83,28 @@ def test_jpeg_in_every_arrangement_of_colours(plane: Any, options: dict[str, Any
     options = {"photometric": "rgb", "planarconfig": plane, "tile": (32, 48), "metadata": None, **options}
     tifffile.imwrite(tmp_path / "a.tif", pixels, compression="jpeg", **options)
     assert_opens(tmp_path / "a.tif", tifffile.imread(tmp_path / "a.tif"))
+
+
+def test_a_jpeg_that_does_not_tell_its_colours(tmp_path: Path) -> None:
+    """Red, green and blue without a marker that says so, as slide scanners write them: the TIFF's own tag counts."""
+    packed = bytearray(imagecodecs.jpeg_encode(COLOUR, 90, colorspace="rgb", outcolorspace="rgb"))
+    decoded = imagecodecs.jpeg_decode(bytes(packed))
+    frame, scan = packed.index(b"\xff\xc0"), packed.index(b"\xff\xda")
+    for number in range(3):  # from the letters R, G, B
+        packed[frame + 10 + 3 * number] = packed[scan + 5 + 2 * number] = number + 1
+    note = packed.index(b"\xff\xee")  # Adobe's
+    del packed[note : note + 2 + int.from_bytes(packed[note + 2 : note + 4], "big")]
+    assert np.abs(imagecodecs.jpeg_decode(bytes(packed)).astype(float) - decoded).mean() > 10
+    tifffile.imwrite(
+        tmp_path / "a.tif",
+        iter([bytes(packed)]),
+        shape=COLOUR.shape,
+        dtype=COLOUR.dtype,
+        compression="jpeg",
+        photometric="rgb",
+        compressionargs={"outcolorspace": "rgb"},
+    )
+    assert_opens(tmp_path / "a.tif", decoded)
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4, 6, 10, 12, 14])
@@ -102,7 +129,7 @@ def test_predictors(order: Any, dtype: str, compression: str, tmp_path: Path) ->
 def test_tiles_may_leave_out_what_lies_outside_of_the_image(tmp_path: Path) -> None:
     """Some writers of JPEG cut the last tiles to the image."""
     tiles = [GREY[y : y + 32, x : x + 48] for y in (0, 32, 64) for x in (0, 48)]
-    packed = [imagecodecs.png_encode(np.ascontiguousarray(tile)) for tile in tiles]
+    packed = [bytes(imagecodecs.png_encode(np.ascontiguousarray(tile))) for tile in tiles]
     tifffile.imwrite(
         tmp_path / "a.tif", iter(packed), shape=GREY.shape, dtype=GREY.dtype, compression="png", tile=(32, 48)
     )
@@ -111,7 +138,7 @@ def test_tiles_may_leave_out_what_lies_outside_of_the_image(tmp_path: Path) -> N
 
 def test_a_last_strip_may_be_as_long_as_the_others(tmp_path: Path) -> None:
     padded = np.pad(DEEP, ((0, 10), (0, 0)))
-    packed = [imagecodecs.zlib_encode(padded[y : y + 16].tobytes()) for y in range(0, 80, 16)]
+    packed = [bytes(imagecodecs.zlib_encode(padded[y : y + 16].tobytes())) for y in range(0, 80, 16)]
     tifffile.imwrite(
         tmp_path / "a.tif", iter(packed), shape=DEEP.shape, dtype=DEEP.dtype, compression="zlib", rowsperstrip=16
     )
