@@ -121,7 +121,7 @@ def test_workflows_run_files_that_exist(path: Path) -> None:
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step), step
             for word in shlex.split(step.get("run", "")):
-                if word.startswith((".ci/", "benchmarks/")):
+                if word.startswith((".ci/", "benchmarks/", "experiments/")):
                     assert (ROOT / word).is_file(), word
             for extras in re.findall(r"\.\[([\w,]+)\]", step.get("run", "")):
                 assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"])

@@ -354,7 +354,7 @@ def test_crops_have_the_range_of_the_whole(tmp_path: Path) -> None:
 def test_the_documented_example_is_the_stored_one() -> None:
     root = Path(__file__).parents[2]
     text = (root / "docs" / "calibration_vs_steps.md").read_text(encoding="utf-8")
-    with (root / "benchmarks" / "results" / "steps_w2s.csv").open(newline="", encoding="utf-8") as file:
+    with (root / "experiments" / "results" / "steps_w2s.csv").open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             name = f"{row['solver']}, eta {float(row['eta']):g}, {row['steps']} steps"
             name = f"**{name}**" if row["recommended"] == "True" else name

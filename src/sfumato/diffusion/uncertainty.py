@@ -16,7 +16,7 @@ SCHEDULE_NOTE = (
     "correlation with the standard deviation of samples was from -0.41 to 0.31 and with the error from -0.20 to 0.20, "
     "so check it on yours before you trust it"
 )
-"""What goes with every map that is written; the figures are those of benchmarks/one_pass_uncertainty.py."""
+"""What goes with every map that is written; the figures are those of experiments/one_pass_uncertainty.py."""
 
 _NUM_TIMES = 1000
 

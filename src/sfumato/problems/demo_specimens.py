@@ -15,7 +15,7 @@ from sfumato.problems.microscopy_simulation import Microscope, image_field
 __all__ = ["FIELDS", "SEED", "Field", "Specimen", "simulate_specimens", "write_specimens"]
 
 SEED = 8
-"""Of the demo alone; those of the bundled model's data are others (benchmarks/zoo_data.py)."""
+"""Of the demo alone; those of the bundled model's data are others (experiments/zoo_data.py)."""
 _SIDE = 64
 
 

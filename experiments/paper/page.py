@@ -563,6 +563,6 @@ def check(page: Path, results: Path) -> None:
     if missing or stale or lost:
         raise SystemExit(
             f"{page.name} does not say what is stored: {', '.join([*missing, *stale, *lost])}; "
-            "run python benchmarks/paper_small.py --report"
+            "run python experiments/paper_small.py --report"
         )
     print(f"{page.name} says what is stored: {len(made)} tables from {len(figures.rows)} numbers")

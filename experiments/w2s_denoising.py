@@ -1,9 +1,9 @@
 """Train on real pairs, one exposure of a widefield microscope to the mean of 400 (W2S), and measure on other fields.
 
-    python benchmarks/w2s_denoising.py --train runs/w2s            # two runs, one per normalisation; resumes
-    python benchmarks/w2s_denoising.py --restore runs/w2s          # the test and validation images; resumes
-    python benchmarks/w2s_denoising.py --report runs/w2s --write   # table, learning curve and panel of docs/w2s.md
-    python benchmarks/w2s_denoising.py --check                     # the stored figures against their bars
+    python experiments/w2s_denoising.py --train runs/w2s            # two runs, one per normalisation; resumes
+    python experiments/w2s_denoising.py --restore runs/w2s          # the test and validation images; resumes
+    python experiments/w2s_denoising.py --report runs/w2s --write   # table, learning curve and panel of docs/w2s.md
+    python experiments/w2s_denoising.py --check                     # the stored figures against their bars
 
 The images are found through the environment variable SFUMATO_DATA. Both runs have the recipe recipes/small/w2s.yaml and
 differ in `model.norm` alone. PSNR is taken after the affine fit that brings a picture closest to the truth, since noisy
@@ -23,7 +23,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bars import DOCS, Bars, write_table
 from sfumato import load, restore
 from sfumato.data.images.io import open_image, write_image
 from sfumato.figures.panels import draw_panel
@@ -31,6 +30,9 @@ from sfumato.models import recipe as recipes
 from sfumato.statistics import metrics
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import DOCS, Bars, write_table
 
 NORMS = ("channel", "instance")
 SAMPLES, STEPS = 16, 8

@@ -1,7 +1,7 @@
 """All that is compared, as data: problems with their test images, and cells (problem, method, seed) with their recipes.
 
 Diffusion methods of a problem share noise network, steps, batches and their order; they differ in what their settings
-name and in nothing else (tests/test_paper_small.py holds them to it).
+name and in nothing else (tests/experiments/test_paper_small.py holds them to it).
 """
 
 import dataclasses

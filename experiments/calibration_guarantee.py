@@ -1,14 +1,14 @@
 """Whether calibrated intervals hold what they promise.
 
-    python benchmarks/calibration_guarantee.py --gaussian               # exact posteriors, 500 splits
-    python benchmarks/calibration_guarantee.py --microscopy MODEL POOL  # simulated specimens; POOL.npz is made once
-    python benchmarks/calibration_guarantee.py --w2s MODEL POOL         # real images, one field left out at a time
-    python benchmarks/calibration_guarantee.py --check                  # the stored figures against their bars
+    python experiments/calibration_guarantee.py --gaussian               # exact posteriors, 500 splits
+    python experiments/calibration_guarantee.py --microscopy MODEL POOL  # simulated specimens; POOL.npz is made once
+    python experiments/calibration_guarantee.py --w2s MODEL POOL         # real images, one field left out at a time
+    python experiments/calibration_guarantee.py --check                  # the stored figures against their bars
 
 The first has a Gaussian posterior with correlated pixels, whose risk is known in closed form: a truth minus the mean of
 N draws, over their standard deviation, is Student's t with N - 1 degrees of freedom, times the root of 1 + 1/N. MODEL
 is of recipes/small/biosr.yaml for the second, of recipes/small/w2s.yaml for the third, whose images are found through
-SFUMATO_DATA. With --write figures are kept in benchmarks/results/calibration_guarantee.csv and drawn into docs/figures.
+SFUMATO_DATA. With --write figures go into experiments/results/calibration_guarantee.csv and docs/figures.
 """
 
 import argparse
@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bars import DOCS, Bars, write_table
 from sfumato.data.enlarged import enlarge
 from sfumato.data.sources import PairSource
 from sfumato.evaluation.calibrate import calibrate, cross_validate, measure_middles
@@ -34,6 +33,9 @@ from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, image_field
 from sfumato.restoration.intervals import sampled_by
 from sfumato.statistics.conformal import Scores, rcps, risk_control
 from sfumato.training.preparation import open_held_out
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import DOCS, Bars, write_table
 
 LEVEL, DELTA, SPLITS = 0.9, 0.1, 500
 SIDE, SAMPLES, STEPS = 24, 16, 8

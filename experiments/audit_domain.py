@@ -1,11 +1,11 @@
 """Images outside the training distribution, real ones: does the audit warn, and only then?
 
-    python benchmarks/audit_domain.py --model runs/w2s/channel/model.safetensors --check
+    python experiments/audit_domain.py --model runs/w2s/channel/model.safetensors --check
 
 The model was trained on W2S; images of the FMD data set (other microscopes, other exposures, other specimens) are out
 of domain, the 15 test images of W2S are not, nor are the three of the field kept for validation. The limit comes from
 the training images alone. A model file of an earlier version has no description of them; it is then made here, from the
-training pairs of the recipe as `benchmarks/w2s_denoising.py` takes them. The images are found through SFUMATO_DATA.
+training pairs of the recipe as `experiments/w2s_denoising.py` takes them. The images are found through SFUMATO_DATA.
 
 What was chosen while looking at FMD: that noise is measured in dark and in bright parts too, that the three aspects are
 compared jointly rather than each by itself, and that patches are averaged by the mean. With a single number for the
@@ -14,6 +14,7 @@ noise, aspects apart and the median, 36 of 48 images were warned of and none of 
 
 import argparse
 import dataclasses
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bars import Bars
 from sfumato import load
 from sfumato.audit.run import judge_domain
 from sfumato.data.domain import Judgement
@@ -30,6 +30,9 @@ from sfumato.models import recipe as recipes
 from sfumato.models.model_file import LoadedModel
 from sfumato.training.preparation import prepare
 from w2s_denoising import RECIPE, data, noisy_images, write_manifest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import Bars
 
 OTHERS = {
     "STED (confocal side)": ("fluor_sted", "*.tif", 0),

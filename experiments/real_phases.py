@@ -1,6 +1,6 @@
 """Real intensities of phase objects, and what the transport equation makes of them.
 
-    python benchmarks/real_phases.py      # draws docs/figures/phase_real.png
+    python experiments/real_phases.py      # draws docs/figures/phase_real.png
 
 The images are found through the environment variable SFUMATO_DATA: HeLa cells and microlenses as pairs of one image in
 focus and one defocused (`qpi_tie_pairs`), a cheek cell as a stack through focus in laser light (`qpi_stack_cheek`).
@@ -17,11 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from bars import DOCS
 from sfumato.data.images.io import open_image
 from sfumato.physics import fresnel, grid
 from sfumato.physics.phase_retrieval import DARKEST, SOLVERS, two_shot_phase
 from sfumato.problems.clinical import read_stack
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import DOCS
 
 __all__ = ["Field", "cheek", "forward_error", "hela", "high_pass", "microlenses", "solved"]
 

@@ -1,8 +1,8 @@
 """Phases of real specimens by a model that has seen none: trained on simulated pairs, measured against physics.
 
-    python benchmarks/phase_zero_shot.py --train runs/phase               # on one thread, 15 minutes; resumes
-    python benchmarks/phase_zero_shot.py --measure runs/phase --write     # figures; picture and table of the docs
-    python benchmarks/phase_zero_shot.py --check                          # the stored figures against their bars
+    python experiments/phase_zero_shot.py --train runs/phase               # on one thread, 15 minutes; resumes
+    python experiments/phase_zero_shot.py --measure runs/phase --write     # figures; picture and table of the docs
+    python experiments/phase_zero_shot.py --check                          # the stored figures against their bars
 
 The images are found through the environment variable SFUMATO_DATA. The model, that of recipes/small/qpi_in_focus.yaml,
 learns from photographs of `natural_imagenet100` that stand for phases, in uniform light, of one geometry. Every
@@ -28,13 +28,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bars import DOCS, Bars, write_table
 from real_phases import Field, candidates, cheek, data, forward_error, hela, high_pass, microlenses
 from sfumato import load, restore
 from sfumato.data.images.io import open_image, write_image
 from sfumato.models import recipe as recipes
 from sfumato.physics.phase_retrieval import DARKEST
 from sfumato.training.train import train
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import DOCS, Bars, write_table
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "small" / "qpi_in_focus.yaml"
 RESULTS = Path(__file__).parent / "results" / "phase_zero_shot.csv"

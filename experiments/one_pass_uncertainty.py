@@ -1,9 +1,9 @@
 """Does the schedule's integral of beta, one pass of a network, say where a restored image is uncertain?
 
-    python benchmarks/one_pass_uncertainty.py --measure "W2S" --model model.safetensors --inputs noisy --targets clean
-    python benchmarks/one_pass_uncertainty.py --measure "phase" --model model.safetensors --folder photographs
-    python benchmarks/one_pass_uncertainty.py --write     # table and figure of the docs
-    python benchmarks/one_pass_uncertainty.py --check     # do the docs say what is stored?
+    python experiments/one_pass_uncertainty.py --measure "W2S" --model model.safetensors --inputs noisy --targets clean
+    python experiments/one_pass_uncertainty.py --measure "phase" --model model.safetensors --folder photographs
+    python experiments/one_pass_uncertainty.py --write     # table and figure of the docs
+    python experiments/one_pass_uncertainty.py --check     # do the docs say what is stored?
 
 The first two take some ten minutes each on one core, for the draws and for the rival's training, which is kept.
 
@@ -27,7 +27,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bars import DOCS, Bars, write_table
 from quantile_head import quantile_head
 from sfumato import load
 from sfumato.diffusion.noise import NoiseField
@@ -38,6 +37,9 @@ from sfumato.restoration.restorer import Restorer
 from sfumato.statistics.calibration_report import Estimate
 from sfumato.statistics.significance import interval, rank_correlation
 from sfumato.training.preparation import open_test_set
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import DOCS, Bars, write_table
 
 RESULTS = Path(__file__).parent / "results" / "one_pass_uncertainty.csv"
 DOCUMENT, FIGURE = DOCS / "one_pass_uncertainty.md", DOCS / "figures" / "one_pass_uncertainty.png"

@@ -1,7 +1,7 @@
 """Make a model of the zoo: data, training, calibration, measurement, and its file with its card.
 
-    python benchmarks/make_zoo.py microscopy --work build/zoo --stages data train          # in the background; resumes
-    python benchmarks/make_zoo.py microscopy --work build/zoo --stages calibrate measure write show
+    python experiments/make_zoo.py microscopy --work build/zoo --stages data train          # in the background; resumes
+    python experiments/make_zoo.py microscopy --work build/zoo --stages calibrate measure write show
 
 Every stage leaves files below `--work` and is skipped where they are newer than what they are made from. Stopped by
 Ctrl-C, training goes on with the same command; the later stages take the best weights so far. The microscopy model
@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from bars import Bars
 from paper.matrix import EFFORTS, PROBLEMS, Problem
 from paper.measuring import classical, comparable
 from sfumato import load
@@ -41,6 +40,9 @@ from sfumato.training.preparation import open_held_out
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
 from zoo_data import KINDS, Amounts, make_data
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import Bars
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("data", "train", "calibrate", "measure", "write", "show")
@@ -67,7 +69,7 @@ class Making:
         self.recipe = recipe or recipes.load(ROOT / "recipes" / "zoo" / f"{name}.yaml")
         self.data, self.run = work / name / "data", RunFolder(work / name / "run")
         self.half, self.calibrated = work / name / "half.safetensors", work / name / "calibrated.safetensors"
-        self.measured = root / "benchmarks" / "results" / f"zoo_{name}.csv"
+        self.measured = root / "experiments" / "results" / f"zoo_{name}.csv"
 
     def make_data(self, amounts: Amounts) -> None:
         """Simulate."""

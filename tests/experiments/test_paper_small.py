@@ -27,8 +27,8 @@ from paper.sources import held_out_images, make_data, recipe_for
 from paper.stored import Figures, Places, Row
 from sfumato.diffusion.model import CVDM
 
-ROOT = Path(__file__).parents[1]
-SCRIPT = ROOT / "benchmarks" / "paper_small.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "experiments" / "paper_small.py"
 TINY = (
     "forward.side_px=64",
     "model.base=4",

@@ -22,7 +22,7 @@ MODELS = sorted((ROOT / "zoo").glob("*.safetensors"))
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_models_are_small_and_say_what_they_are(path: Path) -> None:
-    """If the card differs: python benchmarks/make_zoo.py NAME --work ... --stages write"""
+    """If the card differs: python experiments/make_zoo.py NAME --work ... --stages write"""
     model = load(path)
     assert path.stat().st_size <= MOST_BYTES
     assert sum(parameter.numel() for parameter in model.model.parameters()) <= MOST_WEIGHTS
@@ -35,7 +35,7 @@ def test_models_are_small_and_say_what_they_are(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_scores_of_the_card_are_the_means_of_the_stored_ones(path: Path) -> None:
-    model, table = load(path), ROOT / "benchmarks" / "results" / f"zoo_{path.stem}.csv"
+    model, table = load(path), ROOT / "experiments" / "results" / f"zoo_{path.stem}.csv"
     found = scores(table, model.info.recipe)
     assert found.items() <= model.info.provenance.items()
     with table.open(newline="", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 """Planted hallucinations: structures that the measurement does not support, are they marked, and nothing else?
 
-    python benchmarks/audit_planted.py --check                   # perfect restorations; stored figures of a model
-    python benchmarks/audit_planted.py --model run/model.safetensors --write  # restore with a model and store them
+    python experiments/audit_planted.py --check                   # perfect restorations; stored figures of a model
+    python experiments/audit_planted.py --model run/model.safetensors --write  # restore with a model and store them
 
 Fields of the four simulated structures at 100 and 600 photons per pixel and raw frame. Into the restored image, which
 is the true SIM image or what a model trained on `recipes/small/biosr.yaml` gives, eight structures of another field of
@@ -16,6 +16,7 @@ and `--picture` the audit of one image with three planted structures is drawn as
 import argparse
 import csv
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +24,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bars import DOCS, Bars
 from sfumato import load, restore
 from sfumato.audit import Optics, audit
 from sfumato.audit.consistency import Consistency, check_consistency
@@ -34,6 +34,9 @@ from sfumato.audit.structures import ndimage, typical_contrast
 from sfumato.models.model_file import LoadedModel
 from sfumato.physics.structures import STRUCTURES
 from sfumato.problems.microscopy_simulation import Microscope, image_field
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import DOCS, Bars
 
 SIDE, SEED, CELLS, LEVELS = 128, 7, (46, 47), (100, 600)
 DONOR_CELL, NUMBER, RADIUS_PX, APART_PX = 50, 8, 5, 20

@@ -1,23 +1,26 @@
 """The picture of docs/trust.md: a simulated specimen, its restoration, and what calibrated intervals say of it.
 
-    python benchmarks/trust_figure.py zoo/microscopy.safetensors
+    python experiments/trust_figure.py zoo/microscopy.safetensors
 
 The model is one of simulated microscopy that scales every image by itself, from -1 to 1, and is calibrated by `sfumato
 calibrate`. What is drawn goes from 0, the dark, to 1, the brightest structures.
 """
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bars import DOCS
 from sfumato import load, restore
 from sfumato.data.scaling import image_range, scale_to
 from sfumato.figures.plotting import new_figure
 from sfumato.problems.microscopy_simulation import image_field
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import DOCS
 
 PIXEL_UM = 0.0313
 SIDE, PHOTONS, SEED = 48, 40, 3

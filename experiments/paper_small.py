@@ -1,16 +1,16 @@
 """The paper's claims on models trained here: run, resume and report a matrix of cells (problem, method, seed).
 
-    python benchmarks/paper_small.py --list                                # cells, their state, expected minutes
-    python benchmarks/paper_small.py --run --tier 1 --work runs --jobs 2   # train and measure what is missing; resumes
-    python benchmarks/paper_small.py --run qpi/cvdm/0 --work runs          # one cell
-    python benchmarks/paper_small.py --rerun qpi/cvdm/0 --work new         # does it give what is stored?
-    python benchmarks/paper_small.py --report                              # tables and figures of docs/results.md
-    python benchmarks/paper_small.py --pictures --work runs                # restorations and schedules of models
-    python benchmarks/paper_small.py --check                               # the page says what the figures say
+    python experiments/paper_small.py --list                                # cells, their state, expected minutes
+    python experiments/paper_small.py --run --tier 1 --work runs --jobs 2   # train and measure what is missing; resumes
+    python experiments/paper_small.py --run qpi/cvdm/0 --work runs          # one cell
+    python experiments/paper_small.py --rerun qpi/cvdm/0 --work new         # does it give what is stored?
+    python experiments/paper_small.py --report                              # tables and figures of docs/results.md
+    python experiments/paper_small.py --pictures --work runs                # restorations and schedules of models
+    python experiments/paper_small.py --check                               # the page says what the figures say
 
 Images are found through the environment variable SFUMATO_DATA. Figures per test image are stored in
-benchmarks/results/paper_small, and the page is made of them alone. Cells that are not measured yet are shown as such.
-What is compared, and on how many images of what size, is in benchmarks/paper/matrix.py.
+experiments/results/paper_small, and the page is made of them alone. Cells that are not measured yet are shown as such.
+What is compared, and on how many images of what size, is in experiments/paper/matrix.py.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Structures that samples disagree on, with a posterior in closed form: does the audit count the right share?
 
-    python benchmarks/audit_disagreement.py --check
+    python experiments/audit_disagreement.py --check
 
 Every image has sixteen places where a spot is or is not, with odds of one half, and one number measured of each, y =
 spot + noise. Given y the spot is there with probability p = 1 / (1 + exp((1 - 2 y) / (2 s^2))), so samples of the
@@ -10,13 +10,17 @@ structures that it finds in some share of the samples, that share should exist.
 """
 
 import argparse
+import sys
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bars import Bars
 from sfumato.audit.disagreement import CERTAIN, check_disagreement
 from sfumato.audit.structures import smooth
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
+from bars import Bars
 
 IMAGES, SAMPLES, NOISE, SIDE, APART = 40, 32, 0.6, 96, 24
 SCALE_PX, TOLERANCE_PX = 2.0, 4
