@@ -1,14 +1,11 @@
 """Damaged and hostile model files: nothing but a ModelFileError may escape, quickly and in little memory.
 
-    python benchmarks/fuzz_model_files.py --files 10000 --check
-
 Each file is a small real model with one mutation drawn from a seed: bytes flipped, cut, moved or added; values of the
 header or of the metadata replaced by hostile ones, with lengths and checksum made right again so that the change gets
 past the first checks; files of other kinds. How deep the mutants go is reported as the number of different places in
 the code that refused one.
 """
 
-import argparse
 import copy
 import io
 import json
@@ -17,7 +14,6 @@ import random
 import re
 import resource
 import sys
-import tempfile
 import time
 import traceback
 import zlib
@@ -28,7 +24,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bars import Bars
 from sfumato.data.normalize import Normalization
 from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, load, save_model
@@ -36,7 +31,7 @@ from sfumato.models.recipe import ModelRecipe, Recipe
 from sfumato.models.safetensors_file import Spec, checksum
 from sfumato.system.errors import ModelFileError
 
-__all__ = ["Outcome", "Parts", "fuzz", "mutants", "small_model"]
+__all__ = ["MOST_MEGABYTES", "MOST_SECONDS", "Outcome", "Parts", "fuzz", "mutants", "small_model"]
 
 MOST_SECONDS, MOST_MEGABYTES = 2.0, 500.0
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -314,29 +309,3 @@ def fuzz(number: int, *, seed: int, folder: Path) -> Outcome:
             escaped.append(f"{name}: {type(error).__name__}: {error!s:.200}")
         slowest = max(slowest, time.perf_counter() - start)
     return Outcome(loaded, refusals, escaped, slowest, peak_megabytes() - before)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
-    parser.add_argument("--files", type=int, default=10_000, help="number of mutated files")
-    parser.add_argument("--seed", type=int, default=0, help="of the mutations")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        outcome = fuzz(arguments.files, seed=arguments.seed, folder=Path(folder))
-    for line in outcome.escaped[:20]:
-        print(line)
-    for place, count in outcome.refusals.most_common():
-        print(f"{count:6d} refused at {place}")
-    bars = Bars()
-    bars.report("files", arguments.files)
-    bars.report("files that load all the same", outcome.loaded)
-    bars.report("errors of another kind", len(outcome.escaped), high=0)
-    bars.report("slowest file, seconds", outcome.slowest, high=MOST_SECONDS)
-    bars.report("growth of peak memory, MB", outcome.megabytes, high=MOST_MEGABYTES)
-    bars.report("places that refuse", len(outcome.refusals), low=15)
-    bars.finish(check=arguments.check)
-
-
-if __name__ == "__main__":
-    main()
