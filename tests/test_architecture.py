@@ -12,7 +12,8 @@ import sfumato
 from layout_rules import FOLDERS, folder_of, imports, violations
 
 PACKAGE = Path(sfumato.__file__).parent
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
+DOCS, BENCHMARKS, EXPERIMENTS = ROOT / "docs", ROOT / "benchmarks", ROOT / "experiments"
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
 
 LIBRARIES = {
@@ -100,6 +101,13 @@ def test_libraries_stay_in_their_folders(path: Path) -> None:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         assert not {name.split(".")[0] for name in names} & late
+
+
+def test_nothing_imports_an_experiment() -> None:
+    experiments = {path.stem for path in EXPERIMENTS.glob("*.py")} | {"paper"}
+    assert "paper_small" in experiments
+    for path in [*FILES, *BENCHMARKS.glob("*.py")]:
+        assert not {name.split(".")[0] for name in imports(path)} & experiments, path
 
 
 def test_no_cycles() -> None:
