@@ -1,7 +1,7 @@
 """What attacks have in common: commands as a user types them, small images, a model that has learned nothing.
 
-Attacks go through the command line or the public names of the package, so that the same files can be run against an
-earlier commit (`python benchmarks/attack_before.py COMMIT`): a case that passes there is a guard, and marked so.
+Attacks go through the command line or the public names of the package, so that they can be run against an earlier
+commit (`python benchmarks/attack_before.py COMMIT`): a case that passes there is a guard, and marked so.
 """
 
 from pathlib import Path
