@@ -82,25 +82,29 @@ def test_tensorboard_shows_the_metrics_and_the_panels(folders: tuple[str, str], 
     assert [event.step for event in shown.Images("validation/restored")] == [2, 4]
 
 
-def test_killed_at_random_instants_it_ends_the_same(folders: tuple[str, str], tmp_path: Path) -> None:
-    """SIGKILL, twelve times, at instants spread over start, steps, validation and checkpoint writes."""
-    settings = ("train.steps=250", "train.validate_every=40", "train.save_every=2")
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.slow)])
+def test_killed_at_random_instants_it_ends_the_same(kills: int, folders: tuple[str, str], tmp_path: Path) -> None:
+    """SIGKILL, at instants spread over start, steps, validation and checkpoint writes."""
+    steps = 40 * kills
+    settings = (f"train.steps={steps}", "train.validate_every=25", "train.save_every=2")
     smooth, killed = tmp_path / "smooth", tmp_path / "killed"
-    finish([sys.executable, *command(folders, smooth, *settings)])
-    generator, kills = random.Random(0), 0
-    while kills < 12:
+    train(recipe(folders, train_steps=steps, train_validate_every=25, train_save_every=2), smooth, quiet=True)
+    generator, log = random.Random(0), killed / "metrics.jsonl"
+    for number in range(kills):
+        before = log.stat().st_size if log.exists() else 0
         process = subprocess.Popen([sys.executable, *command(folders, killed, *settings)], env=ENVIRONMENT)
         started = time.monotonic()
-        while not (killed / "metrics.jsonl").exists() and process.poll() is None and time.monotonic() - started < 30:
-            time.sleep(0.02)
-        time.sleep(generator.uniform(0, 0.8))
+        while number % 4 < 3 and process.poll() is None and time.monotonic() - started < 60:
+            if log.exists() and log.stat().st_size != before:
+                break
+            time.sleep(0.01)
+        time.sleep(generator.uniform(0, 0.4))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        kills += 1
     finish([sys.executable, *command(folders, killed, *settings)])
     same_run(smooth, killed)
-    steps = [line["step"] for line in RunFolder(killed).metrics() if "loss" in line]
-    assert steps == list(range(1, 251))
+    logged = [line["step"] for line in RunFolder(killed).metrics() if "loss" in line]
+    assert logged == list(range(1, steps + 1))
 
 
 def test_sigterm_saves_and_the_same_command_goes_on(folders: tuple[str, str], tmp_path: Path) -> None:
@@ -123,22 +127,41 @@ def test_sigterm_saves_and_the_same_command_goes_on(folders: tuple[str, str], tm
     assert f"step {int(saved[0].stem.split('-')[1])}" in errors
 
 
-@pytest.mark.parametrize("norm", ["channel", "population"])
-def test_two_ranks_give_the_loss_of_one(norm: str, folders: tuple[str, str], tmp_path: Path) -> None:
-    settings = ("train.steps=50", "train.validate_every=50", "train.save_every=50", f"model.norm={norm}")
-    subprocess.run(
-        [sys.executable, *command(folders, tmp_path / "one", *settings)], check=True, env=ENVIRONMENT, timeout=120
-    )
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    subprocess.run(
-        [*launcher, *command(folders, tmp_path / "two", *settings)], check=True, env=ENVIRONMENT, timeout=120
-    )
-    one, two = (
-        [line["loss"] for line in RunFolder(tmp_path / run).metrics() if "loss" in line] for run in ("one", "two")
-    )
-    assert len(one) == len(two) == 50
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+SHARED = ("train.steps=50", "train.validate_every=50", "train.save_every=10")
+
+
+@pytest.fixture(scope="module")
+def of_two_ranks(folders: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two ranks that nothing disturbed, with statistics of the population."""
+    run = tmp_path_factory.mktemp("ranks") / "smooth"
+    finish([*LAUNCHER, *command(folders, run, *SHARED, "model.norm=population")])
+    return run
+
+
+def losses_of(run: Path) -> list[float]:
+    return [line["loss"] for line in RunFolder(run).metrics() if "loss" in line]
+
+
+def same_losses(one: list[float], two: list[float], *, steps: int) -> None:
+    assert len(one) == len(two) == steps
     for step, (a, b) in enumerate(zip(one, two, strict=True), start=1):
         assert b == pytest.approx(a, rel=1e-5 if step <= 10 else 1e-3), step
+
+
+def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], of_two_ranks: Path, tmp_path: Path) -> None:
+    """With statistics of the population, which ranks have to share."""
+    asked = recipe(folders, train_steps=50, train_validate_every=50, train_save_every=10, model_norm="population")
+    train(asked, tmp_path / "one", quiet=True)
+    same_losses(losses_of(tmp_path / "one"), losses_of(of_two_ranks), steps=50)
+
+
+def test_two_ranks_that_share_no_statistics_give_the_loss_of_one(folders: tuple[str, str], tmp_path: Path) -> None:
+    settings = ("train.steps=20", "train.validate_every=20", "train.save_every=20", "model.norm=channel")
+    finish([*LAUNCHER, *command(folders, tmp_path / "two", *settings)])
+    asked = recipe(folders, train_steps=20, train_validate_every=20, train_save_every=20, model_norm="channel")
+    train(asked, tmp_path / "one", quiet=True)
+    same_losses(losses_of(tmp_path / "one"), losses_of(tmp_path / "two"), steps=20)
 
 
 def test_statistics_of_the_population_settle_halfway(folders: tuple[str, str], tmp_path: Path) -> None:
@@ -167,24 +190,20 @@ def test_srun_starts_ranks_too(folders: tuple[str, str], tmp_path: Path) -> None
     arguments = [sys.executable, *command(folders, tmp_path / "two", *settings)]
     processes = [subprocess.Popen(arguments, env={**ENVIRONMENT, **meeting, **task}) for task in tasks]
     assert [process.wait(timeout=120) for process in processes] == [0, 0]
-    finish([sys.executable, *command(folders, tmp_path / "one", *settings)])
-    one, two = (
-        [line["loss"] for line in RunFolder(tmp_path / run).metrics() if "loss" in line] for run in ("one", "two")
-    )
-    assert two == pytest.approx(one, rel=1e-5)
+    train(recipe(folders, train_steps=3, train_validate_every=3, train_save_every=3), tmp_path / "one", quiet=True)
+    assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-5)
     lost = subprocess.run(arguments, env={**ENVIRONMENT, **tasks[1]}, capture_output=True, text=True, check=False)
     assert lost.returncode == 2
     assert "MASTER_ADDR and MASTER_PORT do not say where they meet" in lost.stderr
 
 
-def test_a_killed_rank_ends_the_job_and_it_resumes(folders: tuple[str, str], tmp_path: Path) -> None:
+def test_a_killed_rank_ends_the_job_and_it_resumes(
+    folders: tuple[str, str], of_two_ranks: Path, tmp_path: Path
+) -> None:
     """One of two ranks gets SIGKILL: the launcher fails within seconds; two ranks go on to the bit, one goes on too."""
-    settings = ("train.steps=120", "train.validate_every=120", "train.save_every=10")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    finish([*launcher, *command(folders, tmp_path / "smooth", *settings)])
-    killed = RunFolder(tmp_path / "killed")
+    killed, settings = RunFolder(tmp_path / "killed"), (*SHARED, "model.norm=population")
     process = subprocess.Popen(
-        [*launcher, *command(folders, killed.path, *settings)], env=ENVIRONMENT, stderr=subprocess.DEVNULL
+        [*LAUNCHER, *command(folders, killed.path, *settings)], env=ENVIRONMENT, stderr=subprocess.DEVNULL
     )
     while not list(killed.checkpoints.glob("*.safetensors")):
         assert process.poll() is None
@@ -193,13 +212,11 @@ def test_a_killed_rank_ends_the_job_and_it_resumes(folders: tuple[str, str], tmp
     os.kill(int(children[-1]), signal.SIGKILL)
     assert process.wait(timeout=60) != 0
     shutil.copytree(killed.path, tmp_path / "alone")
-    finish([*launcher, *command(folders, killed.path, *settings)])
-    same_run(tmp_path / "smooth", killed.path)
-    finish([sys.executable, *command(folders, tmp_path / "alone", *settings)])
-    losses = [
-        [line["loss"] for line in RunFolder(tmp_path / run).metrics() if "loss" in line] for run in ("smooth", "alone")
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    finish([*LAUNCHER, *command(folders, killed.path, *settings)])
+    same_run(of_two_ranks, killed.path)
+    asked = recipe(folders, train_steps=50, train_validate_every=50, train_save_every=10, model_norm="population")
+    train(asked, tmp_path / "alone", quiet=True)
+    assert losses_of(tmp_path / "alone") == pytest.approx(losses_of(of_two_ranks), rel=1e-3)
 
 
 def test_another_recipe_in_the_same_folder_is_refused(folders: tuple[str, str], tmp_path: Path) -> None:
