@@ -106,6 +106,7 @@ PAGES: dict[str, Prepare] = {
     "docs/problems/natural.md": photographs,
     "docs/problems/phase.md": photographs,
     "docs/restore_a_folder.md": empty,
+    "docs/restore_a_terabyte.md": empty,
     "docs/train_on_a_cluster.md": empty,
     "docs/train_on_your_own_images.md": empty,
     "docs/trust.md": empty,

@@ -9,8 +9,10 @@ from make_notebooks import DOCS, TUTORIALS, notebook, path_of
 from page_blocks import blocks
 from test_site import configuration, pages_of
 
-RUN_AS_NOTEBOOKS = ("audit", "restore_a_terabyte")
+RUN_AS_NOTEBOOKS = ("audit",)
 """Not followed as pages as well: their cells are the blocks of the page."""
+RUN_AS_BOTH = ("restore_a_terabyte",)
+"""The notebook only by the slow tests."""
 WITHOUT = {"napari.md"}
 """Tutorials with nothing to run: it is about buttons."""
 
@@ -51,7 +53,9 @@ def test_links_of_a_notebook_point_to_files(page: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of Jupyter's own packages
-@pytest.mark.parametrize("page", RUN_AS_NOTEBOOKS)
+@pytest.mark.parametrize(
+    "page", [*RUN_AS_NOTEBOOKS, *(pytest.param(page, marks=pytest.mark.slow) for page in RUN_AS_BOTH)]
+)
 def test_a_notebook_runs_in_a_kernel(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As someone who opened it and pressed "run all"."""
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed (extra `dev`)")
