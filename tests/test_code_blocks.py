@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sfumato.cli import app
 from sfumato.cli.settings import recipe_of
 from sfumato.models.recipe import parse
 from test_notebooks import RUN_AS_NOTEBOOKS
+from warm_programs import warm_programs
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -64,8 +66,35 @@ def test_every_block_is_run_or_says_why_not() -> None:
     assert not lost, "\n".join(lost)
 
 
+@pytest.fixture(scope="session")
+def programs() -> Iterator[list[str]]:
+    """The option that makes commands start at once, where processes can be forked."""
+    if not hasattr(os, "fork"):
+        yield []
+        return
+    with warm_programs() as folder:
+        yield ["--programs", str(folder)]
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        ("```python\nraise ValueError('seen')\n```\n", 1),
+        ("```sh\nsfumato restore nothing.safetensors seen.tif out.tif\necho not reached\n```\n", 2),
+        ("```sh\necho seen > file\ncat file | sfumato --version | cat - file >&2\n```\n", 0),
+    ],
+)
+def test_following_a_page_tells_what_fails(document: str, code: int, programs: list[str], tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(document)
+    command = [sys.executable, str(ROOT / ".ci" / "follow.py"), *programs, "--in", str(tmp_path)]
+    done = subprocess.run([*command, str(tmp_path / "page.md")], capture_output=True, text=True, check=False)
+    assert "seen" in done.stderr
+    assert "not reached" not in done.stdout
+    assert f"exit status {code}" in done.stderr if code else done.returncode == 0
+
+
 @pytest.mark.parametrize("place", PAGES)
-def test_a_page_runs_as_written(place: str, tmp_path: Path) -> None:
+def test_a_page_runs_as_written(place: str, programs: list[str], tmp_path: Path) -> None:
     """But for what its marks make shorter."""
     document, _, section = place.partition(", ")
     if "--workers" in (ROOT / document).read_text(encoding="utf-8"):
@@ -76,6 +105,7 @@ def test_a_page_runs_as_written(place: str, tmp_path: Path) -> None:
             sys.executable,
             str(ROOT / ".ci" / "follow.py"),
             "--short",
+            *programs,
             "--in",
             str(tmp_path),
             str(ROOT / document),
