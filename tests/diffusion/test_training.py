@@ -1,5 +1,6 @@
 """Training end to end where the posterior is known; the full measurement is benchmarks/training_on_exact.py."""
 
+import pytest
 import torch
 
 from networks import seeded
@@ -8,13 +9,19 @@ from sfumato.nn import UNet
 from training_on_exact import NUM_STEPS, accuracy, build, train, transition_time
 
 
-def test_learns_the_exact_posterior_and_collapses_without_smoothness() -> None:
-    regularised = train(build(smoothness_weight=3e-4, seed=0), num_steps=NUM_STEPS, seed=0)
-    mean_error, std_error = accuracy(regularised)
-    assert mean_error < 0.05
-    assert std_error < 0.10
-    free = train(build(smoothness_weight=0.0, seed=0), num_steps=NUM_STEPS, seed=0)
-    assert transition_time(free) < transition_time(regularised) / 3
+@pytest.mark.parametrize(
+    ("num_steps", "rows", "most_mean_error", "most_std_error", "least_collapse"),
+    [(400, 16, 0.10, 0.20, 1.6), pytest.param(NUM_STEPS, 64, 0.05, 0.10, 3.0, marks=pytest.mark.slow)],
+)
+def test_learns_the_exact_posterior_and_collapses_without_smoothness(
+    num_steps: int, rows: int, most_mean_error: float, most_std_error: float, least_collapse: float
+) -> None:
+    regularised = train(build(smoothness_weight=3e-4, seed=0), num_steps=num_steps, seed=0)
+    mean_error, std_error = accuracy(regularised, rows=rows)
+    assert mean_error < most_mean_error
+    assert std_error < most_std_error
+    free = train(build(smoothness_weight=0.0, seed=0), num_steps=num_steps, seed=0)
+    assert transition_time(free) < transition_time(regularised) / least_collapse
 
 
 def test_same_seed_same_weights_to_the_bit() -> None:
