@@ -5,6 +5,7 @@ saved that every one of them would spend on imports. Run as a script, this is th
 """
 
 import array
+import importlib
 import json
 import os
 import socket
@@ -14,11 +15,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 __all__ = ["warm_programs"]
 
+IMPORTED = ("sfumato.training.train", "sfumato.restoration.run", "torch._dynamo", "torch.utils.tensorboard")
+"""What most commands import, or torch for them: the first optimizer imports its compiler."""
 CLIENT = """#!{python} -IS
 import array, json, os, socket, sys
 asked = json.dumps(["{program}", sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
@@ -54,10 +57,9 @@ def warm_programs() -> Iterator[Path]:
 
 def serve(address: str) -> None:
     """Fork once for every connection, for ever."""
-
-    import sfumato.training.train  # noqa: F401
-    from sfumato import load, restore  # noqa: F401
-
+    for module in IMPORTED:
+        with suppress(ImportError):  # of an extra that is not installed
+            importlib.import_module(module)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address + ".new")
     listener.listen()
