@@ -23,7 +23,6 @@ from sfumato.data.scaling import image_range, scale_to
 from sfumato.diffusion.gaussian import diffuse
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.uncertainty import integral_of_beta
@@ -591,7 +590,7 @@ def seconds_of(cell: Cell, places: Places) -> tuple[float, float]:
     image = torch.randn(1, channels[0], problem.crop, problem.crop, generator=generator)
     for _ in range(2):
         started = time.process_time()
-        if isinstance(model, Regression):
+        if not model.draws_samples:
             model.center(image)
             calls.append(0.0)
         else:
