@@ -1,1 +1,1 @@
-"""From a measured image to its posterior: mean, standard deviation and samples, in the data's units."""
+"""Restore measured images: posterior mean, standard deviation and samples, in the units of the data."""

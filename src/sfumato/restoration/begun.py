@@ -1,7 +1,7 @@
-"""What is there already of a restoration: nothing, a part with its journal, all of it, or somebody else's.
+"""Check what already exists of a restoration: nothing, a part with its journal, all of it, or something else.
 
-Only the last is refused, before anything is written. A part or the whole is this restoration's if the same command made
-it: the same settings, the same model file by its hash, and the same input by its identity.
+Only the last case is refused, before anything is written. Existing results belong to this restoration if the same
+command made them: the same settings, the same model file (by hash) and the same input (by identity).
 """
 
 from collections.abc import Callable
@@ -25,21 +25,21 @@ Note = Callable[[str], None]
 
 
 def is_finished(restoration: Restoration, note: Note | None = None) -> bool:
-    """Whether all of a restoration is there already.
+    """Whether all outputs of a restoration already exist.
 
     Args:
         restoration: From :func:`~sfumato.restoration.planning.plan_restoration`.
-        note: Called with what version 0.1 did not write down, so that it cannot be checked.
+        note: Called with a message about anything that version 0.1 did not record and that cannot be checked.
 
     Raises:
-        SfumatoError: If something else is there: files that do not say how they were made, or a restoration with
-            another model, input or settings.
+        SfumatoError: If something else is in their place: files that do not say how they were made, or a restoration
+            with another model, input or settings.
     """
     if (restoration.journal / _JOB).exists():
         check_job(restoration, note)
         return restoration.is_store and _is_complete(restoration)
     there = [Path(file) for file in restoration.files if "://" not in file and Path(file).exists()]
-    if not there or (restoration.journal / _JOB).exists():  # else another shard has begun meanwhile
+    if not there or (restoration.journal / _JOB).exists():  # otherwise another shard has started meanwhile
         return False
     if restoration.is_store:
         raise ImageError(
@@ -59,10 +59,10 @@ def is_finished(restoration: Restoration, note: Note | None = None) -> bool:
 
 
 def begin(restoration: Restoration) -> bool:
-    """Write the job down, unless that was done before; whether it was.
+    """Write the job to the journal unless that was done before, and return whether it was.
 
     Raises:
-        SfumatoError: If the folder of the journal cannot be made or holds files of somebody else.
+        SfumatoError: If the journal folder cannot be created or contains unrelated files.
     """
     folder = restoration.journal
     if (folder / _JOB).exists():
@@ -80,22 +80,22 @@ def begin(restoration: Restoration) -> bool:
         raise RunError(
             f"cannot make {folder}: {error.strerror}; expected a folder to write to; choose another"
         ) from error
-    # Not by `durable.replacing`, which would take a file that another host is writing for a leftover.
+    # Not with `durable.replacing`, which would take a file that another host is writing for a leftover.
     storage_at(folder).put({_JOB: restoration.job.to_json().encode()})
     return False
 
 
 def check_job(restoration: Restoration, note: Note | None = None, *, adopt: bool = False) -> None:
-    """Make sure that the job that was begun is this one.
+    """Check that the job in the journal is this one.
 
     Args:
-        restoration: With a journal.
-        note: Called if the journal, of version 0.1, does not say what the input was.
-        adopt: Write what the input is now into such a journal, so that the next time it is compared.
+        restoration: A restoration with a journal.
+        note: Called if the journal was written by version 0.1, which did not record the input.
+        adopt: Add the current input to such a journal, so that it can be compared next time.
 
     Raises:
-        RunError: If it has other settings.
-        ReplacedInputError: If the input is another one.
+        RunError: If its settings differ.
+        ReplacedInputError: If its input is a different one.
     """
     path = restoration.journal / _JOB
     text = path.read_text(encoding="utf-8")
@@ -120,15 +120,15 @@ def check_job(restoration: Restoration, note: Note | None = None, *, adopt: bool
 
 
 def begun_output(restoration: Restoration, number: int, *, is_recorded: bool) -> dict[str, object] | None:
-    """What one of the stores says of itself if an earlier call made it, else None.
+    """The metadata of one of the stores if an earlier call created it, otherwise None.
 
     Args:
-        restoration: One that was begun.
-        number: Of the output.
-        is_recorded: Whether the journal calls chunks done.
+        restoration: A restoration that was started.
+        number: Index of the output.
+        is_recorded: Whether the journal lists finished chunks.
 
     Raises:
-        RunError: If it was made otherwise, or is gone though chunks of it are called done.
+        RunError: If the store was made with other settings, or is missing although the journal lists finished chunks.
     """
     output = restoration.job.outputs[number]
     try:

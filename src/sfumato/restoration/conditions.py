@@ -1,4 +1,4 @@
-"""What was measured, as a model's networks take it: its channels, on the grid of the targets, in training's units."""
+"""Turn a measured image into a model's condition: its channels, on the target grid, normalised as in training."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -32,19 +32,19 @@ Pixels = NDArray[Any]
 
 
 class Conditions:
-    """Frames as conditions of a model, read by region.
+    """Frames as conditions of a model, read region by region.
 
     Args:
-        frames: What was measured.
-        dtype: Of its pixels.
+        frames: The measured image.
+        dtype: Type of its pixels.
         model: From :func:`sfumato.load`.
-        on_target_grid: Whether it was enlarged already.
+        on_target_grid: Whether it was upsampled already.
 
     Attributes:
-        spatial: Size on the grid of the targets.
-        channels: That the model sees, computed ones among them.
-        full_scale: What pixels are divided by before the model sees them; what it gives is multiplied by it.
-        read: Gives a region (channels, *size) of a frame by its number, corner and size, in the units of the source.
+        spatial: Size on the target grid.
+        channels: Number of channels the model sees, including computed ones.
+        full_scale: Pixels are divided by this before the model sees them, and its output is multiplied by it.
+        read: Returns a region (channels, *size) given the frame number, corner and size, in the units of the source.
     """
 
     def __init__(
@@ -66,16 +66,16 @@ class Conditions:
     def condition(
         self, frame: int = 0, corner: Sequence[int] | None = None, size: Sequence[int] | None = None
     ) -> Tensor:
-        """A region of a frame as the networks take it, shape (1, channels, *size); the whole frame if not given.
+        """A region of a frame as the networks take it, shape (1, channels, *size); by default the whole frame.
 
         Raises:
-            ImageError: If it has pixels that are not finite numbers, or too far from training's.
+            ImageError: If pixels are not finite, or too far from those of the training inputs.
         """
         whole = [0] * len(self.spatial)
         pixels = self._in_range(self.read(frame, corner or whole, size or self.spatial))
         data = self._model.info.recipe.data
         if data.scales_each_image:
-            if frame not in self._ranges:  # of the whole frame, so that its regions are scaled alike
+            if frame not in self._ranges:  # of the whole frame, so that all its regions are scaled alike
                 seen = self._in_range(self.read(frame, whole, self.spatial))
                 self._ranges = {frame: image_range(seen, data.quantiles)}
             pixels = scale_to(pixels, self._ranges[frame])
@@ -88,7 +88,7 @@ class Conditions:
         return condition.to(next(self._model.model.parameters()).device)
 
     def _in_range(self, pixels: Pixels) -> Pixels:
-        """Finite pixels, as shares of full scale where the model takes pictures."""
+        """Finite pixels, divided by full scale if the model was trained on pictures."""
         if not bool(np.isfinite(pixels).all()):
             raise ImageError("the image has NaN or infinite pixels; expected finite numbers; replace the bad pixels")
         return pixels if self.full_scale == 1 else np.asarray(pixels, np.float32) / np.float32(self.full_scale)
@@ -100,17 +100,17 @@ class Measured(Conditions):
     Args:
         source: Path or address, or an open image.
         model: From :func:`sfumato.load`.
-        axes: Of the source, where it does not say.
-        on_target_grid: Whether it was enlarged already.
+        axes: Axes of the source, if it does not state them.
+        on_target_grid: Whether it was upsampled already.
 
     Attributes:
-        name: Of the source.
+        name: Name of the source.
         axes: Spatial axes.
         source_axes: All axes of the source.
-        num_frames: How many there are.
-        frame_axes: Axes along which frames lie, in the order of the source.
+        num_frames: Number of frames.
+        frame_axes: Axes that enumerate the frames, in the order of the source.
         frame_shape: Their lengths.
-        pixel_size: On the grid of the targets, by axis letter.
+        pixel_size: On the target grid, by axis letter.
     """
 
     def __init__(
@@ -139,15 +139,15 @@ class _ArrayFrames:
 
 
 def condition_of(array: ArrayLike | Tensor, model: LoadedModel, *, on_target_grid: bool = False) -> Conditions:
-    """An image in memory as a condition.
+    """Use an image in memory as a condition.
 
     Args:
         array: Shape (K, *spatial) or, with one channel, (*spatial).
         model: From :func:`sfumato.load`.
-        on_target_grid: Whether it was enlarged already.
+        on_target_grid: Whether it was upsampled already.
 
     Raises:
-        ImageError: If it holds no real numbers, or its shape is not one that the model takes.
+        ImageError: If it is not made of real numbers, or the model does not accept its shape.
     """
     check_loaded(model)
     pixels = as_pixels(array)
@@ -163,10 +163,10 @@ def condition_of(array: ArrayLike | Tensor, model: LoadedModel, *, on_target_gri
 
 
 def enlargement(model: LoadedModel) -> tuple[int, ...]:
-    """How many pixels of what a model gives stand on one pixel of what it is given, per spatial axis.
+    """How many times finer a model's output is than its input, per spatial axis.
 
     Raises:
-        ImageError: If it enlarges and its file does not say by how much.
+        ImageError: If the model upsamples and its file does not state the factor.
     """
     if model.info.factor is not None:
         return model.info.factor
@@ -180,19 +180,19 @@ def enlargement(model: LoadedModel) -> tuple[int, ...]:
 
 
 def as_restored(truth: NDArray[np.generic], model: LoadedModel) -> NDArray[np.floating[Any]]:
-    """A truth (C, *spatial) in the units that the model gives: scaled by its own range where training did that."""
+    """A truth (C, *spatial) in the units of the model's output: scaled by its own range if training did that."""
     data = model.info.recipe.data
     return scale_to(truth, image_range(truth, data.quantiles)) if data.scales_each_image else floats(truth)
 
 
 def measured_channels(info: ModelInfo) -> int:
-    """How many channels an image must have: those of the condition that are not computed."""
+    """How many channels an image must have: the channels of the condition that are not computed."""
     computed = _completion(info)
     return info.condition_channels if computed is None else computed.measured
 
 
 def told_channels(info: ModelInfo) -> str:
-    """For people: ``2 in, 1 out``, and what is computed on the way."""
+    """Channels for display: ``2 in, 1 out``, and how many are computed in between."""
     measured = measured_channels(info)
     computed = info.condition_channels - measured
     told = f" ({computed} more computed from them)" if computed else ""
@@ -200,5 +200,5 @@ def told_channels(info: ModelInfo) -> str:
 
 
 def _completion(info: ModelInfo) -> Completion | None:
-    """What is computed of the measured channels; None if all are measured."""
+    """The channels computed from the measured ones; None if all are measured."""
     return completion(info.recipe.problem, info.recipe.forward)

@@ -1,7 +1,7 @@
-"""Who does the tasks of a job: this process, or the workers of a Dask cluster.
+"""Run the tasks of a job in this process or on the workers of a Dask cluster.
 
-An engine is told which tasks are missing and yields what became of each, in any order. It knows nothing of journals,
-and a task is the same wherever it is done, so the result does not depend on the engine.
+An engine is given the numbers of the missing tasks and yields the outcome of each, in any order. It knows nothing of
+journals. A task is the same wherever it runs, so the result does not depend on the engine.
 """
 
 import contextlib
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 __all__ = ["IN_FLIGHT_PER_WORKER", "Certificates", "Dask", "Engine", "InProcess"]
 
 IN_FLIGHT_PER_WORKER = 2
-"""Tasks per worker that are sent ahead, so that none waits for the next."""
+"""Tasks sent to each worker in advance, so that no worker waits for its next one."""
 
 _ASK_EVERY = 1.0
-"""Seconds between questions to the scheduler how many workers there are: tasks of a pyramid take milliseconds each."""
+"""Seconds between queries for the number of workers: pyramid tasks take milliseconds each."""
 _MOST_DEATHS = 100
-"""Workers that may die under one task before it is called the culprit; on a cluster they are killed at will."""
+"""Workers that may die during one task before the task is blamed; clusters kill workers at any time."""
 
 
 class Engine(Protocol):
     """Does tasks."""
 
     def run(self, job: Job, numbers: Sequence[int], on_call: Callable[[int], None] | None = None) -> Iterator[Outcome]:
-        """Do the tasks of these numbers; outcomes come as they are ready.
+        """Run the tasks with these numbers; outcomes are yielded as they become ready.
 
         Args:
-            job: What to do.
-            numbers: Which parts of it.
-            on_call: Called after every network call with the number of draws in it, where it is made in this process.
+            job: The job.
+            numbers: Numbers of the tasks to run.
+            on_call: Called after every network call made in this process, with the number of samples in it.
         """
         ...
 
 
 @dataclass(frozen=True)
 class InProcess:
-    """One task after another, here.
+    """Runs one task after another in this process.
 
     Attributes:
         device: cpu, cuda or mps.
@@ -59,7 +59,7 @@ class InProcess:
     device: str = "cpu"
 
     def run(self, job: Job, numbers: Sequence[int], on_call: Callable[[int], None] | None = None) -> Iterator[Outcome]:
-        """Do the tasks of these numbers, in their order."""
+        """Run the tasks with these numbers, in order."""
         before = torch.get_num_threads()
         torch.set_num_threads(job.threads)
         errand = uuid.uuid4().hex
@@ -72,7 +72,7 @@ class InProcess:
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files of TLS, all in PEM: without them a scheduler elsewhere is joined in the clear."""
+    """TLS files, all in PEM format. Without them, the connection to a remote scheduler is not encrypted."""
 
     authority: Path
     certificate: Path
@@ -81,13 +81,13 @@ class Certificates:
 
 @dataclass(frozen=True)
 class Dask:
-    """Workers of a Dask cluster: of one that is started here and listens on loopback only, or of a running one.
+    """Runs tasks on a Dask cluster: either one started here that listens on loopback only, or one already running.
 
     Attributes:
-        workers: How many processes to start here, if no scheduler is given.
-        scheduler: Address of a running one, such as ``tcp://node:8786`` or ``tls://node:8786``.
-        certificates: To join it with TLS.
-        device: Of every worker: cpu, cuda or mps.
+        workers: Number of processes to start here, if no scheduler is given.
+        scheduler: Address of a running scheduler, such as ``tcp://node:8786`` or ``tls://node:8786``.
+        certificates: For joining it with TLS.
+        device: Device of every worker: cpu, cuda or mps.
     """
 
     workers: int = 1
@@ -96,10 +96,10 @@ class Dask:
     device: str = "cpu"
 
     def run(self, job: Job, numbers: Sequence[int], on_call: Callable[[int], None] | None = None) -> Iterator[Outcome]:
-        """Do the tasks of these numbers; workers do not tell of their network calls.
+        """Run the tasks with these numbers; workers do not report their network calls.
 
         Raises:
-            RunError: If the scheduler is gone; what was done is done.
+            RunError: If the scheduler is lost; finished tasks are kept.
         """
         if not numbers:
             return
@@ -110,7 +110,7 @@ class Dask:
         from distributed import as_completed
 
         waiting = iter(numbers)
-        name = f"restore-{uuid.uuid4().hex}"  # another client may do the same job on this cluster
+        name = f"restore-{uuid.uuid4().hex}"  # another client may run the same job on this cluster
 
         def submit(most: int) -> list[Any]:
             return [
@@ -119,7 +119,7 @@ class Dask:
             ]
 
         def room() -> int:
-            """How many tasks may be with the workers that there are now."""
+            """How many tasks the current workers may hold."""
             try:
                 return IN_FLIGHT_PER_WORKER * max(1, sum(map(int, client.nthreads().values())))
             except OSError as error:
@@ -134,7 +134,7 @@ class Dask:
             number = int(future.key.rpartition("-")[2])
             yield Outcome(number, 0, 0.0, RunError(f"{type(error).__name__}: {error}")) if error else future.result()
             future.release()
-            if time.monotonic() - asked > _ASK_EVERY:  # workers may have joined meanwhile, or left
+            if time.monotonic() - asked > _ASK_EVERY:  # workers may have joined or left meanwhile
                 most, asked = room(), time.monotonic()
             running.update(submit(max(0, most - running.count())))
 
@@ -162,8 +162,8 @@ class Dask:
                         n_workers=self.workers,
                         threads_per_worker=1,
                         processes=True,
-                        host="127.0.0.1",  # nobody outside this machine gets in
-                        dashboard_address="127.0.0.1:0",  # a free port, also where another cluster has the usual one
+                        host="127.0.0.1",  # not reachable from outside this machine
+                        dashboard_address="127.0.0.1:0",  # a free port, in case another cluster uses the default one
                         worker_dashboard_address=None,
                     )
                 )
@@ -181,7 +181,7 @@ class Dask:
             try:
                 client = stack.enter_context(Client(address, security=security, set_as_default=False))
                 client.wait_for_workers(1, timeout=60)
-            except (OSError, TimeoutError, TypeError) as error:  # the last of a tls:// address without certificates
+            except (OSError, TimeoutError, TypeError) as error:  # TypeError: a tls:// address without certificates
                 raise RunError(
                     f"no cluster with workers answers at {self.scheduler or 'this machine'} ({error}); expected a "
                     "running scheduler with at least one worker; check its address, certificates and logs"
@@ -190,7 +190,7 @@ class Dask:
 
 
 def run_remotely(job: Job, number: int, device: str, errand: str) -> Outcome:
-    """A task in a worker, which has the planned number of torch threads for itself."""
+    """Run a task in a worker, which uses the planned number of torch threads."""
     keep_freed_memory()
     if torch.get_num_threads() != job.threads:
         torch.set_num_threads(job.threads)

@@ -1,4 +1,4 @@
-"""Restoring every image of a folder, under the same names in another one."""
+"""Restore every image of a folder into another folder, under the same names."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +21,12 @@ from sfumato.system.errors import ImageError, ModelFileError, RunError, SfumatoE
 __all__ = ["FailedImagesError", "is_folder_of_images", "restore_folder"]
 
 _IMAGES = (*FORMATS, ".jpg", ".jpeg", ".npz")
-"""Suffixes of files that are named if they turn out to be no image."""
+"""Files with these suffixes are reported if they turn out not to be images."""
 _MOST_LISTED = 20
 
 
 def is_folder_of_images(place: str) -> bool:
-    """Whether a path is a folder that is no image itself, as a Zarr store is."""
+    """Whether a path is a folder and not itself an image, as a Zarr store is."""
     return "://" not in place and Path(place).is_dir() and not is_zarr(Path(place))
 
 
@@ -34,7 +34,7 @@ class FailedImagesError(RunError):
     """Some images of a folder could not be restored; all others were.
 
     Attributes:
-        files: Of the means of those that are there.
+        files: The mean images that were written.
     """
 
     def __init__(self, text: str, files: Sequence[str] = ()) -> None:
@@ -55,33 +55,32 @@ def restore_folder(
     within: Callable[[str, float, int], None] | None = None,
     note: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Restore the images of a folder one after another; the same call resumes, and leaves finished ones alone.
+    """Restore the images of a folder one after another. The same call resumes and skips finished images.
 
-    Each image has noise of its own, by its place among the sorted names: with others it gets the same as alone only if
-    it stays there. An image that cannot be read counts as one frame.
+    Each image has its own noise, determined by its position among the sorted names. It gets the same noise with and
+    without the other images only if that position stays the same. An unreadable image counts as one frame.
 
     Args:
         model: Path of a model file.
         inputs: Folder of images; files of other kinds are skipped.
-        outputs: Folder to write to; made if it is not there.
+        outputs: Folder to write to; created if it does not exist.
         settings: How to restore.
-        suffix: Format of what is written, such as ``.tif``; that of each image if not given, PNG for JPEG, and TIFF
-            where that cannot hold it.
-        engine: Who does the tasks.
-        device: Where the model should be.
-        progress: Called before each image that is not restored already with its name, its number and how many there
-            are.
-        within: Called on the way with the name, the images that are done, parts of one counted too, and their number.
-        note: Called with what an earlier version did not write down, so that it cannot be checked.
+        suffix: Output format, such as ``.tif``. By default the format of each image, but PNG for JPEG, and TIFF where
+            that format cannot hold the result.
+        engine: Runs the tasks.
+        device: Device for the model.
+        progress: Called before each image that is not restored yet, with its name, its number and the number of images.
+        within: Called during the work with the name, the number of finished images (including fractions) and the total.
+        note: Called with a message about anything that an earlier version did not record and that cannot be checked.
 
     Returns:
-        The files of the means.
+        The mean images.
 
     Raises:
-        ImageError: If the folder has no image, two of its images would be written to one file, or what is in the
-            folder of the outputs was restored otherwise; nothing was written then.
-        FailedImagesError: If some images could not be restored, with their names, after all others are.
-        StorageError: If the folder of the outputs is gone.
+        ImageError: If the folder has no image, if two images would be written to one file, or if the output folder
+            contains results of other settings. Nothing is written in these cases.
+        FailedImagesError: If some images could not be restored; raised after all others are done, with their names.
+        StorageError: If the output folder disappears.
     """
     chosen = settings or Settings()
     if Path(outputs).resolve() == Path(inputs).resolve():
@@ -101,7 +100,7 @@ def restore_folder(
         failed,
     )
     if not plans:
-        raise next(iter(failed.values()))  # a model or setting that suits none of them
+        raise next(iter(failed.values()))  # the model or settings suit none of the images
     _check_apart(plans)
     finished = _finished(plans.values(), note)
     Path(outputs).mkdir(parents=True, exist_ok=True)
@@ -137,7 +136,7 @@ def _plans(
     plan: Callable[[Path, str, int], Restoration],
     failed: dict[str, SfumatoError],
 ) -> dict[Path, Restoration]:
-    """Plans of the images that can be planned, each told how many frames come before it."""
+    """Plans of the images that can be planned; each knows how many frames come before it."""
     plans: dict[Path, Restoration] = {}
     first = 0
     for source, name in names:
@@ -153,10 +152,10 @@ def _plans(
 
 
 def _finished(plans: Iterable[Restoration], note: Callable[[str], None] | None) -> list[bool]:
-    """Which restorations are done, before any is begun: a folder shall not become a mixture of two commands.
+    """Find the finished restorations before any is started, so that a folder never mixes the results of two commands.
 
     Raises:
-        SfumatoError: If something else than this command's results is where they would be.
+        SfumatoError: If an output path holds something other than this command's results.
     """
     finished, refused = [], []
     for planned in plans:
@@ -184,7 +183,7 @@ def _listed(failed: Mapping[str, SfumatoError], total: int) -> str:
 def _names(
     folder: Path, suffix: str | None, model: LoadedModel, failed: dict[str, SfumatoError]
 ) -> list[tuple[Path, str | None]]:
-    """The images of a folder by name, each with that of its output, or without one if it could not be opened."""
+    """The images of a folder by name, each with its output name, or None if it could not be opened."""
     names: list[tuple[Path, str | None]] = []
     for source, found in _images(folder):
         if isinstance(found, SfumatoError):
@@ -200,7 +199,7 @@ def _names(
 
 
 def _images(folder: Path) -> Iterator[tuple[Path, np.dtype[Any] | SfumatoError]]:
-    """What can be opened or should be, by name, and the type of its pixels, or why it cannot."""
+    """Files that can be opened, or should be, by name: the type of their pixels, or why they cannot be opened."""
     for path in sorted(folder.iterdir()):
         is_image = path.suffix.lower() in _IMAGES
         if path.name.startswith(".") or (path.is_dir() and not is_zarr(path) and not is_image):
@@ -215,7 +214,7 @@ def _images(folder: Path) -> Iterator[tuple[Path, np.dtype[Any] | SfumatoError]]
 
 
 def _check_apart(plans: Mapping[Path, Restoration]) -> None:
-    """Every image once, and each with files of its own, those beside the mean too."""
+    """Check that every image occurs once and that no two share an output file, including the files beside the mean."""
     if (repeated := first_repeat(plans)) is not None:
         raise ImageError(
             f"{repeated[0]} and {repeated[1].name} are the same file, by a link; expected every image once; remove the "

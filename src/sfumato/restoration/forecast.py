@@ -1,4 +1,4 @@
-"""What a restoration will take, before it is begun: counted from the plan, and timed on one network call."""
+"""Estimate the cost of a restoration before it starts: counts from the plan, and the time of one network call."""
 
 import math
 import time
@@ -21,12 +21,12 @@ class Forecast:
     """Costs of a restoration.
 
     Attributes:
-        chunks: Tasks that restore.
-        tiles: Times that the networks see part of a chunk, over all chunks, for one sample and step.
+        chunks: Number of tasks that restore a chunk.
+        tiles: Number of tiles the networks see, over all chunks, for one sample and one step.
         calls: Passes through the denoising network.
-        bytes_of_samples: Of the draws of one chunk, which a worker holds, about.
-        bytes_of_output: Of all that is written, before it is compressed.
-        seconds: Of all restoring, on one worker.
+        bytes_of_samples: Approximate size of the samples of one chunk, which a worker holds in memory.
+        bytes_of_output: Size of everything that is written, before compression.
+        seconds: Total restoration time on one worker.
     """
 
     chunks: int
@@ -37,8 +37,8 @@ class Forecast:
     seconds: float
 
     def lines(self) -> list[str]:
-        """For a person."""
-        # No more workers than chunks find work.
+        """The estimate as text."""
+        # Workers beyond the number of chunks stay idle.
         hours = ", ".join(f"{_duration(self.seconds / min(workers, self.chunks))} on {workers}" for workers in _WORKERS)
         return [
             f"chunks: {self.chunks}",
@@ -57,13 +57,13 @@ def _duration(seconds: float) -> str:
 
 
 def forecast(restoration: Restoration) -> Forecast:
-    """Count, and time one step of one batch of the largest chunk's share of samples."""
+    """Count the work, and time one step of one batch of samples on one chunk."""
     job, model = restoration.job, restoration.model
     ndim = len(restoration.measured.axes)
     stage = job.plan.stages[0]
     first = job.plan.task(0)
     seen = first.seen_size[-ndim:]
-    # Chunks differ at the image's borders only, so their pixels with halos tell how they compare in cost.
+    # Chunks differ only at the image borders, so their number of pixels with halos gives their relative cost.
     pixels_seen = _pixels_seen(restoration)
     condition = torch.zeros(1, model.info.condition_channels, *seen, device=next(model.model.parameters()).device)
     threads = torch.get_num_threads()
@@ -92,7 +92,7 @@ def forecast(restoration: Restoration) -> Forecast:
 
 
 def _pixels_seen(restoration: Restoration) -> int:
-    """Pixels of all chunks with their halos: a product over axes of sums along each."""
+    """Number of pixels of all chunks with their halos: a product over axes of the sums along each."""
     plan = restoration.job.plan
     sums = []
     for whole, chunk, halo in zip(plan.levels[0], plan.chunk, plan.halo, strict=True):

@@ -1,8 +1,8 @@
-"""Statistics of normalisation layers, taken once for an image, so that its chunks are normalised alike.
+"""Record normalisation statistics once per image, so that all its chunks are normalised alike.
 
-Instance normalisation [CVDM App. G] takes mean and variance over what the network sees. Chunks would each take their
-own, and the seams would show. So one region of the image is sampled first, every layer's statistics are written down
-call by call, and all chunks are normalised by these: they depend on the image and the plan, not on the chunk.
+Instance normalisation [CVDM App. G] takes the mean and variance over everything the network sees. If each chunk used
+its own statistics, seams would show. So one region of the image is sampled first, the statistics of every layer are
+recorded call by call, and all chunks are normalised with them: they depend on the image and the plan, not on the chunk.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from sfumato.nn.blocks import GroupNorm
 __all__ = ["Statistics"]
 
 _EPS = 1e-5
-"""As torch.group_norm adds to the variance."""
+"""Added to the variance, as in torch.group_norm."""
 
 
 class _Moments(NamedTuple):
@@ -28,10 +28,10 @@ class _Moments(NamedTuple):
 
 
 class Statistics:
-    """What the normalisation layers of a model saw, in the order of their calls.
+    """Statistics seen by the normalisation layers of a model, in the order of their calls.
 
     Args:
-        model: With or without such layers; without, nothing is recorded and nothing changes.
+        model: A model with or without such layers; without them, nothing is recorded and nothing changes.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -40,12 +40,12 @@ class Statistics:
 
     @property
     def are_needed(self) -> bool:
-        """Whether the model has layers whose result depends on all that they see."""
+        """Whether the model has layers whose result depends on everything they see."""
         return bool(self._layers)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Write down the statistics of all calls in this block."""
+        """Record the statistics of all calls in this block."""
         self._seen = defaultdict(list)
 
         def record(layer: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> None:
@@ -58,7 +58,7 @@ class Statistics:
 
     @contextlib.contextmanager
     def applied(self) -> Iterator[None]:
-        """Normalise by what was recorded; calls must come in the same order, with batches of the same size."""
+        """Normalise with the recorded statistics; calls must come in the same order, with batches of the same size."""
         calls: dict[int, int] = defaultdict(int)
 
         def apply(layer: nn.Module, inputs: tuple[Any, ...], _: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Restoring one image in memory."""
+"""Restore one image in memory."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
@@ -21,23 +21,23 @@ class Restored(NamedTuple):
     """A restored image in the units of the targets that the model was trained on."""
 
     mean: NDArray[np.float32]
-    """Mean of the samples: the restored image, shape (C, *spatial), or (*spatial) if the measured one was so.
+    """Mean of the samples: the restored image, shape (C, *spatial), or (*spatial) if the input has that shape.
 
-    It has the grid of the targets, which may be finer than that of the measured image.
+    It is on the target grid, which may be finer than the grid of the measured image.
     """
     std: NDArray[np.float32] | None
-    """Their standard deviation: the uncertainty of every pixel. None from a regression, which does not know it.
+    """Standard deviation of the samples: the uncertainty of every pixel. None for a regression, which has no samples.
 
-    Recalibrated, if the model is calibrated so.
+    Recalibrated if the model has a recalibration.
     """
     low: NDArray[np.float32] | None = None
     """Lower end of the calibrated interval of every pixel; None if the model has no calibration for such samples."""
     high: NDArray[np.float32] | None = None
     """Upper end."""
     hint: NDArray[np.float32] | None = None
-    """In their place, if it was asked for: the schedule's map, a relative hint in no unit and of no certain sign."""
+    """The schedule map, if requested instead: a relative hint without a unit and without a certain sign."""
     label: str = "not calibrated"
-    """What the interval promises."""
+    """What the interval guarantees."""
 
 
 def restore(
@@ -53,31 +53,31 @@ def restore(
     uncertainty: Literal["samples", "schedule"] = "samples",
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
-    """Draw samples of the posterior of one image and summarise them; a regression runs once and gives its one image.
+    """Sample the posterior of one image and summarise the samples; a regression runs once and returns its one image.
 
-    The networks see a large image tile by tile, and all tiles make one joint sample: the result is that of the whole.
+    The networks see a large image tile by tile, but all tiles form one joint sample, as if the image were seen whole.
 
     Args:
-        array: What was measured, in the units of the model's training inputs, shape (K, *spatial) or, with one
-            channel, (*spatial); an array, a tensor or lists of numbers. A model of finer targets enlarges it first, as
-            its training inputs were. A model of pictures takes whole numbers as shares of the largest of their type,
-            as `sfumato restore` does, and what is restored has their units.
+        array: The measured image, in the units of the model's training inputs, shape (K, *spatial) or, with one
+            channel, (*spatial); an array, a tensor or nested lists of numbers. A model with finer targets upsamples it
+            first, as it did with its training inputs. A model of pictures divides integers by the largest value of
+            their type, as `sfumato restore` does, and the restored image has the units of the input.
         model: From :func:`sfumato.load`.
-        num_samples: How many draws, at least 2, or 1 if the uncertainty is not taken from them; as many as the model
-            was calibrated with if not given, or 16.
-        num_steps: Network calls per draw; as in the model's calibration if not given, or the recipe's. A calibrated
-            model gives intervals only for draws like those it was calibrated with.
-        seed: The same seed gives the same draws.
-        image: Number of this image among those that are restored with one seed.
-        on_target_grid: Whether the image was enlarged already, so that it must not be again.
-        tile: Side of a tile in pixels; chosen by the image's size if not given.
-        uncertainty: ``samples`` for their standard deviation. ``schedule`` for a relative hint from one pass of the
-            rate network, ``hint`` in the result; docs/one_pass_uncertainty.md says how little or much it is worth.
-        progress: Called with the number of draws that were just made.
+        num_samples: Number of samples: at least 2, or 1 if the uncertainty is not computed from them. By default the
+            number used in the model's calibration, or 16.
+        num_steps: Network calls per sample; by default as in the model's calibration, or the recipe's. A calibrated
+            model gives intervals only for samples drawn as in its calibration.
+        seed: The same seed gives the same samples.
+        image: Number of this image among those restored with the same seed.
+        on_target_grid: Whether the image was upsampled already, so that it must not be upsampled again.
+        tile: Side of a tile in pixels; by default chosen from the image size.
+        uncertainty: ``samples`` for their standard deviation; ``schedule`` for a relative hint from one pass of the
+            rate network, returned as ``hint`` (docs/one_pass_uncertainty.md says what it is worth).
+        progress: Called with the number of samples just drawn.
 
     Raises:
-        ImageError: If the image does not fit the model, or has NaN, infinite or masked pixels, or none.
-        ModelFileError: If the model is not what :func:`sfumato.load` gives.
+        ImageError: If the image does not fit the model, has NaN, infinite or masked pixels, or has no pixels.
+        ModelFileError: If the model was not loaded with :func:`sfumato.load`.
         RecipeError: If a number is out of its range.
 
     Example:
@@ -112,10 +112,10 @@ def restore_region(
     uncertainty: Literal["samples", "schedule"] = "samples",
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
-    """Restore a region of a frame by itself, seen as a whole; all of it if no corner and size are given.
+    """Restore a region of a frame on its own, seen whole; by default the entire frame.
 
     Raises:
-        ImageError: If it does not fit the model, or one sample is to have a standard deviation.
+        ImageError: If it does not fit the model, or a standard deviation is requested of a single sample.
     """
     outputs = restorer.outputs
     if uncertainty == "schedule":

@@ -1,7 +1,7 @@
-"""Restoring an open image part by part, into memory: for viewers, which show how far it is and may stop it.
+"""Restore an open image part by part into memory, for viewers that show progress and can stop the work.
 
-A part is restored as a chunk of a file would be, so a field of an image is, up to what its halo leaves out, that field
-of the restored whole.
+A part is restored like a chunk of a file, so a field of an image equals the same field of the restored whole, except
+for what the halo leaves out.
 """
 
 import math
@@ -25,14 +25,14 @@ from sfumato.system.errors import ImageError
 __all__ = ["Field", "Parts"]
 
 _CHUNK = {2: 512, 3: 64}
-"""Sides of parts: small, so that a network call, and with it the time that stopping takes, is short."""
+"""Side of a part: small, so that network calls are short and stopping is quick."""
 _MEMORY = 2**28
 
 Images = dict[str, NDArray[np.float32]]
 
 
 class Field(NamedTuple):
-    """A region of some frames, on the grid of the targets."""
+    """A region of some frames, on the target grid."""
 
     frames: tuple[int, ...]
     corner: tuple[int, ...]
@@ -40,30 +40,30 @@ class Field(NamedTuple):
 
     @classmethod
     def whole(cls, measured: Measured) -> "Field":
-        """All of an image."""
+        """The whole of an image."""
         spatial = measured.spatial
         return cls(tuple(range(measured.num_frames)), (0,) * len(spatial), spatial)
 
 
 class Parts:
-    """A restoration in memory, of all of an image or of a field.
+    """A restoration in memory, of a whole image or of a field.
 
     Args:
-        measured: What is restored.
+        measured: The image to restore.
         model: From :func:`sfumato.load`.
-        num_samples: Draws per frame; as in the model's calibration if not given, or 16.
-        num_steps: Network calls per draw; as in the model's calibration if not given, or the recipe's.
-        seed: The same seed gives the same draws.
-        field: What of it; all if not given. A field is restored in one part.
-        keep_samples: Whether all draws are wanted too.
+        num_samples: Samples per frame; by default as in the model's calibration, or 16.
+        num_steps: Network calls per sample; by default as in the model's calibration, or the recipe's.
+        seed: The same seed gives the same samples.
+        field: The field to restore, in one part; by default the whole image.
+        keep_samples: Whether to return all samples too.
         memory_budget: Bytes that the results may take.
 
     Attributes:
-        sampled: How samples are drawn.
-        field: What is restored.
+        sampled: How the samples are drawn.
+        field: The part that is restored.
         contents: Names of the images: ``mean``, ``std`` (not of a regression), ``low`` and ``high`` (calibrated
             models), ``samples``.
-        label: What the interval promises.
+        label: What the interval guarantees.
 
     Raises:
         ImageError: If the image does not fit the model, or its results do not fit into memory.
@@ -120,15 +120,16 @@ class Parts:
 
     @property
     def num_calls(self) -> int:
-        """Network calls times the draws in them: what ``on_call`` counts up to."""
+        """Total that ``on_call`` counts up to: network calls times the samples in each."""
         regions = len(self._tasks()) + int(self._regions.needs_statistics)
         return len(self.field.frames) * regions * self._regions.restorer.num_calls
 
     def restore(self, on_call: Callable[[int], None] | None = None) -> Images:
-        """All results: samples of shape (N, frames, C, *size), all others (frames, C, *size).
+        """Compute all results: samples of shape (N, frames, C, *size), all others (frames, C, *size).
 
         Args:
-            on_call: Called after every network call with the number of draws in it; what it raises ends the work.
+            on_call: Called after every network call with the number of samples in it; an exception it raises ends the
+                work.
         """
         self._regions = replace(self._regions, on_call=on_call)
         results = {content: np.empty(self._shape(content), np.float32) for content in self.contents}
@@ -163,7 +164,7 @@ class Parts:
 
 
 def _one(field: Field, spatial: Sequence[int], halo: int, grid: int) -> Task:
-    """A field as one task; what is seen begins on the networks' grid, as chunks of the whole do."""
+    """A field as one task. The region it sees starts on the networks' grid, as for chunks of the whole image."""
     start = tuple(max(0, (corner - halo) // grid * grid) for corner in field.corner)
     stop = tuple(min(w, c + s + halo) for w, c, s in zip(spatial, field.corner, field.size, strict=True))
     return Task(0, 0, field.corner, field.size, start, tuple(b - a for a, b in zip(start, stop, strict=True)))

@@ -1,4 +1,4 @@
-"""When the calibrated intervals of a model hold: for samples drawn as in its calibration, and for no others."""
+"""Decide when a model's calibrated intervals hold: only for samples drawn as in its calibration."""
 
 from dataclasses import replace
 from typing import Literal, TypeAlias
@@ -19,7 +19,7 @@ _SAMPLES = 16
 
 
 def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, num_steps: int | None = None) -> Sampled:
-    """How a model draws; what is None is as in its calibration, or the recipe's if it has none.
+    """How a model draws samples. Numbers left as None are those of its calibration, or of the recipe without one.
 
     Raises:
         RecipeError: If one of the numbers is below 1.
@@ -34,7 +34,7 @@ def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, n
 
 
 def correction_for(model: LoadedModel, sampled: Sampled) -> Correction | None:
-    """The model's calibration, if samples that are drawn so can use it."""
+    """The model's calibration, if it holds for samples drawn this way."""
     known = model.info.calibration
     return known if known is not None and known.sampled == sampled else None
 
@@ -43,10 +43,10 @@ def summary(content: Content, posterior: Posterior, target: Normalization, found
     """One image (C, *spatial) of a posterior, in the units of the target.
 
     Args:
-        content: Mean, standard deviation (corrected where the model is recalibrated), or an end of the interval.
-        posterior: Of normalised samples (C, *spatial).
+        content: Mean, standard deviation (corrected if the model is recalibrated), or an end of the interval.
+        posterior: Summary of normalised samples (C, *spatial).
         target: Normalisation of targets.
-        found: The calibration that holds for these samples; the ends of intervals need one.
+        found: The calibration that holds for these samples; required for the ends of intervals.
     """
     if content == "mean":
         return target.invert(posterior.mean, axis=0)

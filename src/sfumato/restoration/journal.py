@@ -1,8 +1,8 @@
 """The journal of a restoration: which chunks are done, each with the checksum of its pixels.
 
-A record is 16 bytes, appended and flushed to the disk after the chunk itself is durable. Each process writes a file of
-its own, so no two append to one; together they are the journal. A record cut short by a kill is no record. A chunk that
-turns out to be lost is taken back by records too: what counts is how often a task was done and taken back.
+A record has 16 bytes. It is appended and flushed to disk after the chunk itself is durable. Each process writes its own
+file, so no two processes append to the same one; together these files are the journal. A record cut short by a kill
+does not count. A lost chunk is taken back by a record too: what counts is how often a task was done and taken back.
 """
 
 import contextlib
@@ -25,32 +25,32 @@ from sfumato.system.errors import RunError
 __all__ = ["Journal", "JournalInUseError", "Writer", "discard", "foreign_files"]
 
 _OWN = re.compile(r"job\.json|notes\.txt|parts|[\w-]+\.records|\.job\.json\.[0-9a-f]{32}\.unfinished")
-"""What stands in the folder of a journal."""
+"""Files in the folder of a journal."""
 
 _RECORD = np.dtype([("task", "<u8"), ("checksum", "<u4"), ("seal", "<u4")])
-"""The seal is a checksum of the record itself."""
+"""The seal is a checksum of the record."""
 
 _TAKEN_BACK = np.uint64(1 << 63)
-"""Added to the number of a task that is to be done again."""
+"""Added to the number of a task that has to be rerun."""
 
 
 class JournalInUseError(RunError):
-    """Another process has a writer's file open."""
+    """Another process has this writer's file open."""
 
 
 class Journal:
     """The finished tasks of one restoration.
 
     Args:
-        folder: Where the files of all writers are.
-        num_tasks: Of the plan.
+        folder: Folder with the files of all writers.
+        num_tasks: Number of tasks in the plan.
     """
 
     def __init__(self, folder: Path, num_tasks: int) -> None:
         self.folder, self.num_tasks = folder, num_tasks
 
     def done(self) -> NDArray[np.bool_]:
-        """Whether each task is recorded, by any writer."""
+        """Whether each task is recorded as done, by any writer."""
         return self.times() > 0
 
     def times(self) -> NDArray[np.int32]:
@@ -61,9 +61,10 @@ class Journal:
         return times
 
     def checksums(self) -> Iterator[tuple[int, set[int]]]:
-        """Every task that is done, with all checksums it was ever recorded with.
+        """Every finished task, with all checksums ever recorded for it.
 
-        Writers keep no common order, so of one that was done twice nobody can say whose chunk is there now.
+        The files of different writers have no common order, so if a task was done twice, its current chunk may be
+        either.
         """
         found = [np.zeros(0, np.uint64)]
         for records in self._all():
@@ -76,17 +77,17 @@ class Journal:
 
     @contextlib.contextmanager
     def writer(self, name: str = "main") -> Iterator["Writer"]:
-        """Open one writer's file to append to; nobody else may have it open.
+        """Open one writer's file for appending; no one else may have it open.
 
         Raises:
-            JournalInUseError: If another process has.
+            JournalInUseError: If another process has it open.
             RunError: If it cannot be opened.
         """
         if not re.fullmatch(r"[\w-]+", name):
             raise RunError(f"a writer of the journal is called {name!r}; expected letters, digits and dashes")
         path = self.folder / f"{name}.records"
         try:
-            file = path.open("ab", buffering=0)  # buffered, closing it would write again what a full disk refused
+            file = path.open("ab", buffering=0)  # a buffered file, when closed, would retry what a full disk refused
         except OSError as error:
             raise RunError(
                 f"cannot open the journal {path}: {error.strerror}; expected a folder to write to; {advice_on(error)}"
@@ -103,17 +104,17 @@ class Journal:
 
 
 class Writer:
-    """Appends records; made by :meth:`Journal.writer`."""
+    """Appends records; created by :meth:`Journal.writer`."""
 
     def __init__(self, file: FileIO) -> None:
         self._file = file
 
     def record(self, task: int | Sequence[int], checksum: int | Sequence[int]) -> None:
-        """Say that a task, or several, are done; on return that is durable."""
+        """Record that one or more tasks are done; the record is durable on return."""
         self._append(np.asarray(task, np.uint64), checksum)
 
     def take_back(self, tasks: Sequence[int] | NDArray[np.int64]) -> None:
-        """Take back one record of each of these tasks; one that counts no more has to be done again."""
+        """Take back one record of each of these tasks; a task without remaining records has to be rerun."""
         self._append(np.asarray(tasks, np.uint64) | _TAKEN_BACK, 0)
 
     def _append(self, tasks: NDArray[np.uint64], checksum: int | Sequence[int]) -> None:
@@ -138,16 +139,16 @@ class Writer:
 
 
 def foreign_files(folder: Path) -> list[Path]:
-    """What in the folder of a journal is not the journal's."""
+    """Files in a journal's folder that do not belong to the journal."""
     return sorted(path for path in folder.iterdir() if not _OWN.fullmatch(path.name)) if folder.is_dir() else []
 
 
 def discard(folder: Path) -> None:
-    """Remove a journal whose images are in their files; nobody of this process may have it open.
+    """Remove a journal whose images are complete; this process must not have it open.
 
-    A kill, or a file server that keeps what another shard has open, may leave some of it. So it goes under another
-    name first or, where that is refused, its records go before all else: what is left says nothing of chunks. What
-    somebody else has put there stays where it is.
+    A kill, or a file server that keeps files another shard has open, may leave some of it behind. So the folder is
+    renamed first or, where that is refused, its records are removed before anything else: what remains then claims no
+    chunks. Files that someone else put there stay where they are.
     """
     with contextlib.suppress(OSError):
         if not foreign_files(folder):
@@ -163,7 +164,7 @@ def discard(folder: Path) -> None:
 
 
 def _read(path: Path, num_tasks: int) -> NDArray[np.void]:
-    """The whole records at the start of a file."""
+    """The complete records at the start of a file."""
     content = path.read_bytes()
     records = np.frombuffer(content[: len(content) // _RECORD.itemsize * _RECORD.itemsize], _RECORD)
     good = (records["seal"] == _seals(records)) & (_tasks(records) < num_tasks)
@@ -184,14 +185,14 @@ def _is_taken_back(records: NDArray[np.void]) -> NDArray[np.bool_]:
 
 
 def _seals(records: NDArray[np.void]) -> NDArray[np.uint32]:
-    """A number per record that a torn or foreign one does not have (Fibonacci hashing of its fields)."""
+    """A checksum that a torn or foreign record does not have (Fibonacci hashing of its fields)."""
     mixed = records["task"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= (records["checksum"].astype(np.uint64) + np.uint64(1)) * np.uint64(0xC2B2AE3D27D4EB4F)
     return (mixed >> np.uint64(32)).astype(np.uint32)
 
 
 def _lock(file: FileIO, path: Path) -> None:
-    """Hold the file until it is closed, where the system knows locks."""
+    """Lock the file until it is closed, if the system supports locks."""
     if os.name == "nt":
         return
     import fcntl
@@ -204,5 +205,5 @@ def _lock(file: FileIO, path: Path) -> None:
             "every job of an array its own --shard"
         ) from error
     except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):  # of file systems without locks
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):  # file systems without locks
             raise

@@ -1,6 +1,6 @@
-"""How an image is cut: chunks that tasks write, tiles that networks see, samples that go through them together.
+"""Choose how an image is cut: chunks written by tasks, tiles seen by networks, samples that share a network call.
 
-Costs are estimates from the network's width; what they decide is memory and speed, never the result beyond rounding.
+Costs are estimated from the network's width. They affect memory and speed, and the result only by rounding.
 """
 
 import math
@@ -18,14 +18,14 @@ __all__ = ["Layout", "choose_layout", "reach", "stride"]
 
 _CHUNKS = {2: (1024, 1024), 3: (128, 256, 256)}
 _NEAR, _FAR = 64, 128
-"""Halo at least, and that of networks whose output depends on the whole image, and so on the chunk, whatever it is."""
+"""The smallest halo, and the halo of networks that see the whole image, whose output always depends on the chunk."""
 
 _ALIGNED = 8
-"""Rows of whole vectors: those of 1034 pixels took a tenth longer than those of 1040."""
+"""Rows of whole vectors: rows of 1034 pixels took a tenth longer than rows of 1040."""
 
 _MEMORY = 2**30
 _FLOATS_PER_FILTER = 10
-"""Feature maps at full resolution that are alive at once in a U-Net, in units of its width."""
+"""Full-resolution feature maps alive at once in a U-Net, in units of its width."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Layout:
     """Sizes in pixels.
 
     Attributes:
-        chunk: What a task writes, one number per spatial axis.
-        halo: What its networks see beyond that on every side.
-        tile: Side of a tile's core if a chunk is too large for the network at once, else None.
+        chunk: Region that a task writes, one number per spatial axis.
+        halo: Pixels that its networks see beyond the chunk on every side.
+        tile: Side of a tile's core if a chunk is too large for one network call, otherwise None.
         batch: Samples of a region that go through the network together.
     """
 
@@ -46,7 +46,7 @@ class Layout:
 
 
 def stride(model: CVDM) -> int:
-    """The grid on which chunks and tiles must start for the networks to see the same in each."""
+    """Grid on which chunks and tiles must start so that the networks see the same in each."""
     return max((getattr(network, "stride", 1) for network in _networks(model)), default=1)
 
 
@@ -58,9 +58,9 @@ def reach(model: CVDM) -> int | None:
 
 
 def _halo(far: int | None, step: int, num_steps: int) -> int:
-    """All calls together look ``(num_steps + 1) * far`` pixels far: those of the sampler, and one of rates and means.
+    """Halo of a chunk. All calls together (the sampler's, and one of rates and means) reach ``(num_steps + 1) * far``.
 
-    What comes from beyond one call's reach has hardly any weight: see benchmarks/restore_layout.py.
+    Anything beyond the reach of one call has hardly any weight: see benchmarks/restore_layout.py.
     """
     enough = _FAR if far is None else min(max(_NEAR, far), (num_steps + 1) * far)
     grid = math.lcm(step, _ALIGNED)
@@ -68,7 +68,7 @@ def _halo(far: int | None, step: int, num_steps: int) -> int:
 
 
 def _networks(model: CVDM) -> list[Any]:
-    """Those of means, rates and noise: they are what knows its number of input channels, but for single layers."""
+    """The mean, rate and noise networks: the modules that know their number of input channels, except single layers."""
     single = (nn.modules.conv._ConvNd,)
     return [part for part in model.modules() if hasattr(part, "in_channels") and not isinstance(part, single)]
 
@@ -85,19 +85,19 @@ def choose_layout(
     batch: int | None = None,
     memory: int = _MEMORY,
 ) -> Layout:
-    """Sizes for one image and model; those that are given are kept.
+    """Choose sizes for one image and model; sizes that are given are kept.
 
     Args:
         model: From :func:`sfumato.load`.
         spatial: Size of the restored image.
-        num_samples: Draws per image.
-        num_steps: Network calls per draw.
+        num_samples: Samples per image.
+        num_steps: Network calls per sample.
         chunk: Side of a chunk.
-        halo: Around a chunk; by default as far as one network call looks and at least 64, but never further than all
-            calls of a draw together look.
+        halo: Pixels around a chunk; by default as far as one network call looks and at least 64, but never further than
+            all calls of a sample together look.
         tile: Side of a tile's core.
-        batch: Samples at once.
-        memory: Bytes that a network call may take, about.
+        batch: Samples per network call.
+        memory: Approximate number of bytes that a network call may take.
 
     Raises:
         RecipeError: If sizes are not positive multiples of the network's stride.

@@ -1,7 +1,7 @@
-"""What a restored image says of how it was made, and whether a file that is there was made just so.
+"""Record in a restored image how it was made, and check whether an existing file was made the same way.
 
-All that decides its pixels is written down: the model and the input by hash, every setting of the sampler, and how the
-image was cut. An image that says the same is the one that the same command would make again.
+Everything that determines its pixels is recorded: the hashes of the model and the input, every sampler setting, and how
+the image was cut. If an image has the same record, the same command would produce it again.
 """
 
 import json
@@ -20,11 +20,11 @@ __all__ = ["check_origin", "differences", "is_without_input", "provenance"]
 
 _MODEL, _INPUT = "model_sha256", "input_digest"
 _SAID_ONLY = {"sfumato", "notes"}
-"""Version, and notes that were added on the way: others do not make it another image."""
+"""Version, and notes added during the work: they do not make it a different image."""
 
 
 def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
-    """What an image says of how it was restored."""
+    """The record of how an image was restored."""
     job, settings = restoration.job, restoration.model.info.recipe.sample
     notes: dict[str, Any] = {"sfumato": __version__, _MODEL: job.model_sha256, _INPUT: job.source_identity.digest}
     notes |= {"seed": job.seed, "axes": job.source_axes, "on_target_grid": job.source_on_target_grid}
@@ -52,12 +52,12 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
 
 
 def is_without_input(told: Mapping[str, Any]) -> bool:
-    """Whether an image was restored by version 0.1, which did not write down from which input."""
+    """Whether an image was restored by version 0.1, which did not record the input."""
     return _INPUT not in told
 
 
 def differences(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
-    """What an image says otherwise, as ``seed 0, now 1``; what version 0.1 did not write down counts as equal."""
+    """How an image's record differs, as ``seed 0, now 1``; fields that version 0.1 did not record count as equal."""
     before, now = (json.loads(json.dumps(dict(values))) for values in (told, wanted))
     keys = (before.keys() & now.keys() if is_without_input(told) else before.keys() | now.keys()) - _SAID_ONLY
     others = [key for key in sorted(keys) if before.get(key) != now.get(key)]
@@ -66,17 +66,17 @@ def differences(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
 
 
 def check_origin(file: Path, wanted: Mapping[str, Any]) -> bool:
-    """Refuse a file that was not made just so.
+    """Refuse a file that was not made the same way.
 
     Args:
-        file: An image that is there.
-        wanted: What it must say, from :func:`provenance`.
+        file: An existing image.
+        wanted: The record it must have, from :func:`provenance`.
 
     Returns:
-        Whether it says from which input it was made; version 0.1 did not write it down.
+        Whether the record names the input; version 0.1 did not record it.
 
     Raises:
-        ImageError: If it says something else, or nothing.
+        ImageError: If the record differs or is missing.
     """
     told = origin_of(file)
     if _MODEL not in told:

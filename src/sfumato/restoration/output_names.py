@@ -1,4 +1,4 @@
-"""What a restoration writes beside its mean, and what those files are called."""
+"""Names of the files that a restoration writes beside its mean."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ __all__ = ["as_begun", "beside", "name_outputs"]
 def name_outputs(
     model: LoadedModel, sampled: Sampled, *, quantiles: Sequence[float], keep_samples: bool, uncertainty: str
 ) -> list[tuple[Output, str]]:
-    """What is written, without places, each with what its name gets: nothing for the mean, which comes first."""
+    """The outputs without their places, each with its name suffix: empty for the mean, which comes first."""
     if not model.model.draws_samples:
         return [(Output("mean", ""), "")]
     spreads = ["schedule"] if uncertainty == "schedule" else ["std"]
@@ -30,13 +30,13 @@ def name_outputs(
 
 
 def _percent(level: float) -> str:
-    """`q05` of 0.05 and `q99.99` of 0.9999: all digits of a level, so that no two have one name."""
+    """`q05` for 0.05 and `q99.99` for 0.9999: all digits of a level, so that no two levels share a name."""
     whole, _, rest = f"{Decimal(repr(level)) * 100:f}".partition(".")
     return f"q{whole:0>2}.{rest.rstrip('0')}".rstrip(".")
 
 
 def beside(place: str, name: str) -> str:
-    """The place of an image from that of the mean; a TIFF takes what a PNG could not hold.
+    """The path of an image beside the mean; what a PNG cannot hold goes into a TIFF.
 
     Example:
         >>> beside("restored/cell_0.5um.ome.tif", "std"), beside("cells.png", "std")
@@ -52,17 +52,17 @@ def beside(place: str, name: str) -> str:
 
 
 def as_begun(outputs: tuple[Output, ...], journal: Path) -> tuple[Output, ...]:
-    """The same outputs where a job that was begun has them, since version 0.1 named some of them differently.
+    """The same outputs at the paths of a job already started, since version 0.1 named some of them differently.
 
     Args:
         outputs: As they would be named now.
-        journal: Folder of the job, which need not be there.
+        journal: Folder of the job, which need not exist.
     """
     try:
         held = tuple(Output(*values) for values in json.loads((journal / "job.json").read_bytes())["outputs"])
         begun = {Path(output.place).parent for output in held}
     except (OSError, ValueError, KeyError, TypeError):
-        return outputs  # there is none, or whoever resumes it says what is wrong with it
+        return outputs  # there is none, or resuming reports what is wrong with it
     alike = [a._replace(place="") for a in held] == [b._replace(place="") for b in outputs]
     is_same = alike and held[0] == outputs[0] and begun == {Path(outputs[0].place).parent}
     return held if is_same else outputs

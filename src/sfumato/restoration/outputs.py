@@ -1,4 +1,4 @@
-"""What a restoration gives of an image."""
+"""The images that a restoration produces."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ class Output(NamedTuple):
     content: str
     """``mean``, ``std``, ``low``, ``high`` (ends of calibrated intervals), ``schedule``, ``quantile`` or ``sample``."""
     place: str
-    """Where it is written; empty if it is not."""
+    """Where it is written; empty if it is not written."""
     level: float = 0.0
-    """Of a quantile."""
+    """Level of a quantile."""
     number: int = 0
-    """Of a sample."""
+    """Number of a sample."""

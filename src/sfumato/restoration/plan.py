@@ -1,6 +1,6 @@
-"""The plan of a restoration: which task writes which chunk, and what it must see to do so.
+"""The plan of a restoration: which task writes which chunk, and which region it needs to see.
 
-A plan is arithmetic on a few numbers. No list of tasks is kept, so one of 10^6 costs as much as one of ten.
+A plan is arithmetic on a few numbers. No list of tasks is kept, so a plan of 10^6 tasks costs as much as one of ten.
 """
 
 import math
@@ -11,32 +11,32 @@ __all__ = ["Plan", "Task"]
 
 
 class Task(NamedTuple):
-    """One chunk of one level; places are in pixels of that level, one number per axis."""
+    """One chunk of one level; positions are in pixels of that level, one number per axis."""
 
     number: int
     level: int
-    """0 is restored; each further level halves the one before."""
+    """Level 0 is restored; each further level halves the one before."""
     corner: tuple[int, ...]
-    """First pixel that is written."""
+    """First pixel to write."""
     size: tuple[int, ...]
     seen_corner: tuple[int, ...]
-    """First pixel that is read: the chunk with its halo, as far as the image goes."""
+    """First pixel to read: the chunk with its halo, clipped to the image."""
     seen_size: tuple[int, ...]
 
     @property
     def inner(self) -> tuple[slice, ...]:
-        """Where the chunk lies in what is seen."""
+        """Position of the chunk within the region that is seen."""
         starts = (c - s for c, s in zip(self.corner, self.seen_corner, strict=True))
         return tuple(slice(start, start + size) for start, size in zip(starts, self.size, strict=True))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The chunks of an image and its pyramid, level by level. Axes along which frames lie have chunks of 1 and no halo.
+    """The chunks of an image and its pyramid, level by level. Axes that enumerate frames have chunks of 1 and no halo.
 
     Attributes:
-        levels: Size of each level, one number per axis; the first is what is restored.
-        chunk: Size of what a task writes.
+        levels: Size of each level, one number per axis; the first is restored.
+        chunk: Size of the region that a task writes.
         halo: Pixels beyond a chunk that the networks see on both sides.
 
     Example:
@@ -51,12 +51,12 @@ class Plan:
 
     @property
     def num_tasks(self) -> int:
-        """Tasks of all levels."""
+        """Number of tasks of all levels."""
         return self.stages[-1].stop
 
     @property
     def stages(self) -> list[range]:
-        """Numbers of the tasks of each level; a level needs all of the one before."""
+        """Task numbers of each level; a level needs all tasks of the one before."""
         stages, start = [], 0
         for level in range(len(self.levels)):
             stop = start + math.prod(self._counts(level))
@@ -65,7 +65,7 @@ class Plan:
         return stages
 
     def task(self, number: int) -> Task:
-        """The task of a number.
+        """The task with a given number.
 
         Raises:
             IndexError: If the plan has no such task.
@@ -85,5 +85,5 @@ class Plan:
         return Task(number, level, corner, size, start, tuple(b - a for a, b in zip(start, stop, strict=True)))
 
     def _counts(self, level: int) -> list[int]:
-        """Chunks along each axis."""
+        """Number of chunks along each axis."""
         return [-(-whole // chunk) for whole, chunk in zip(self.levels[level], self.chunk, strict=True)]

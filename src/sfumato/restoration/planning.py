@@ -1,7 +1,8 @@
-"""Planning a restoration: all that must be decided before a pixel is restored.
+"""Plan a restoration: decide everything that must be known before the first pixel is restored.
 
-Chunks go into OME-Zarr stores. Where the output is another format, they stand in a folder beside it until all are
-there, and are then copied into the file. The folder ``<output>.journal`` holds the job and what is done of it.
+Chunks are written to OME-Zarr stores. For any other output format, the stores are kept in a folder beside the output
+until they are complete, and are then copied into the file. The folder ``<output>.journal`` holds the job and its
+progress.
 """
 
 from collections.abc import Sequence
@@ -36,32 +37,32 @@ from sfumato.system.errors import ImageError
 __all__ = ["FORMATS", "Restoration", "Settings", "plan_restoration", "png_dtype"]
 
 _FEWEST_GREY_LEVELS = 16
-"""Between the ends of a model's targets, for a picture that is worth looking at."""
+"""Grey levels between the ends of a model's targets, for a picture worth looking at."""
 _COARSEST = 512
-"""The pyramid ends with a level whose sides are no longer."""
+"""The pyramid ends with the first level whose sides are no longer than this."""
 FORMATS = (".zarr", ".tif", ".tiff", ".png", ".npy", ".mrc")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to restore; what is None is chosen by the model and the image.
+    """How to restore. Fields left as None are inferred from the model and the image.
 
     Attributes:
-        num_samples: Draws per frame; as in the model's calibration, or 16.
-        num_steps: Network calls per draw; as in the model's calibration, or the recipe's.
-        seed: The same seed gives the same draws.
-        first_image: Number of the first frame among all images that are restored with one seed.
+        num_samples: Samples per frame; by default as in the model's calibration, or 16.
+        num_steps: Network calls per sample; by default as in the model's calibration, or the recipe's.
+        seed: The same seed gives the same samples.
+        first_image: Number of the first frame among all images restored with the same seed.
         quantiles: Levels between 0 and 1 whose images are written too.
-        keep_samples: Write every draw.
-        uncertainty: ``samples`` for their standard deviation, or ``schedule`` for a relative hint in one pass.
-        axes: Of the source, where it does not say.
-        on_target_grid: Whether the source was enlarged to the grid of the targets already.
-        ome_zarr: Version of OME-Zarr that is written.
+        keep_samples: Write every sample.
+        uncertainty: ``samples`` for their standard deviation, or ``schedule`` for a relative hint from one pass.
+        axes: Axes of the source, if it does not state them.
+        on_target_grid: Whether the source was upsampled to the target grid already.
+        ome_zarr: Version of OME-Zarr to write.
         chunk: Side of a chunk in pixels.
-        halo: Pixels beyond it that the networks see.
+        halo: Pixels beyond a chunk that the networks see.
         tile: Side of a tile.
         batch: Samples that go through the network together.
-        threads: Of torch, per worker.
+        threads: Torch threads per worker.
     """
 
     num_samples: int | None = None
@@ -81,10 +82,10 @@ class Settings:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers out of their range, before a model is read.
+        """Refuse numbers out of range, before a model is read.
 
         Raises:
-            RecipeError: With the option's name.
+            RecipeError: If a number is out of range; it names the option.
         """
         seed_of(self.seed)
         least = {"num_samples": 1, "num_steps": 1, "first_image": 0, "chunk": 1, "halo": 0, "tile": 1, "batch": 1}
@@ -98,11 +99,11 @@ class Restoration:
     """A planned restoration.
 
     Attributes:
-        job: What workers are told.
+        job: The job that workers receive.
         journal: Folder of the job and its journal.
-        files: Where each output will be; the job's own places if they are stores.
+        files: Path of each output; the same as in the job if the outputs are stores.
         model: The loaded model.
-        measured: What is restored.
+        measured: The image to restore.
     """
 
     job: Job
@@ -113,7 +114,7 @@ class Restoration:
 
     @property
     def pixel_size(self) -> dict[str, PixelSize]:
-        """Of the output, by axis letter."""
+        """Pixel size of the output, by axis letter."""
         return _sizes(self.measured, self.job.axes)
 
     @property
@@ -123,12 +124,12 @@ class Restoration:
 
     @property
     def correction(self) -> Correction | None:
-        """By which its intervals are made, if it has any."""
+        """The calibration used for its intervals, if it has any."""
         has_any = any(output.content == "low" for output in self.job.outputs)
         return correction_for(self.model, self.sampled) if has_any else None
 
     def dtype_of(self, file: str) -> np.dtype[Any] | None:
-        """Of the pixels of one of the files, or none if it is a PNG that cannot hold them."""
+        """Type of the pixels in one of the files, or None if it is a PNG that cannot hold them."""
         is_png = Path(file).suffix.lower() == ".png"
         return png_dtype(self.model, self.measured.dtype) if is_png else np.dtype(np.float32)
 
@@ -148,20 +149,20 @@ def plan_restoration(
     journal: str | Path | None = None,
     loaded: LoadedModel | None = None,
 ) -> Restoration:
-    """Decide all that must be decided before a pixel is read.
+    """Decide everything that must be known before the first pixel is read.
 
     Args:
         model: Path of a model file.
         source: Anything that :func:`~sfumato.data.images.io.open_image` reads.
-        output: Where the mean goes, a path or the address of a store; its suffix is the format. The others stand beside
-            it, with ``_std``, ``_q05`` or ``_sample003`` in their names.
+        output: Where to write the mean, a path or the address of a store; its suffix selects the format. The other
+            outputs are written beside it, with ``_std``, ``_q05`` or ``_sample003`` in their names.
         settings: How to restore.
-        device: Where the model should be.
-        journal: Folder of the journal; beside the output if not given, or in this folder if that is an address.
-        loaded: The model of that file, where it was read before.
+        device: Device for the model.
+        journal: Folder of the journal; by default beside the output, or in the current folder if that is an address.
+        loaded: The model of that file, if it was loaded before.
 
     Raises:
-        ImageError: If model, source and output do not fit each other.
+        ImageError: If the model, source and output do not fit together.
     """
     place = str(output)
     suffix = Path(place.rstrip("/")).suffix.lower()
@@ -226,7 +227,7 @@ def plan_restoration(
 
 
 def _output_files(model: LoadedModel, output: str | Path, settings: Settings) -> tuple[str, ...]:
-    """Where the images of a restoration go, that of the mean first."""
+    """Paths of a restoration's images, the mean first."""
     return tuple(_absolute(beside(str(output), name)) for _, name in _names(model, settings))
 
 
@@ -241,13 +242,13 @@ def _names(model: LoadedModel, settings: Settings) -> list[tuple[Output, str]]:
 
 
 def png_dtype(model: LoadedModel, measured: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Of a PNG of what a model restores: that of the measured image, or 16 bits, or none if PNG cannot hold it.
+    """Pixel type of a restored PNG: that of the measured image, or 16 bits, or None if PNG cannot hold the values.
 
-    Its whole numbers from 0 on hold no radians, and no shares of each image's own range.
+    Unsigned integers cannot hold radians, or values scaled by each image's own range.
 
     Args:
-        model: Whose targets tell the range of values.
-        measured: Type of the pixels that were measured.
+        model: Its targets give the range of values.
+        measured: Pixel type of the measured image.
     """
     ends = _ends(model, measured)
     low, high = min(low for low, _ in ends), max(high for _, high in ends)
@@ -259,13 +260,13 @@ def png_dtype(model: LoadedModel, measured: np.dtype[Any]) -> np.dtype[Any] | No
 
 
 def _ends(model: LoadedModel, measured: np.dtype[Any]) -> list[tuple[float, float]]:
-    """About the least and the largest value that is restored, of each channel."""
+    """Approximate least and largest restored value of each channel."""
     target, unit = model.info.target, full_scale(model.info.recipe.problem, measured)
     return [(unit * (o - s), unit * (o + s)) for o, s in zip(target.offset, target.scale, strict=True)]
 
 
 def _check_format(planned: Restoration) -> None:
-    """What the files could not hold is better said before the sampling."""
+    """Refuse files that cannot hold the values before any sampling is done."""
     job, shape = planned.job, planned.job.with_channels(planned.job.plan.levels[0], planned.job.channels)
     for file in planned.files:
         dtype = planned.dtype_of(file)
@@ -279,7 +280,7 @@ def _check_format(planned: Restoration) -> None:
 
 
 def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: Sampled) -> None:
-    """What would fail in every task is better said at once."""
+    """Refuse at once what would fail in every task."""
     if measured.channels != model.info.condition_channels:
         raise ImageError(
             f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
@@ -311,5 +312,5 @@ def _local(place: str) -> str:
 
 
 def _absolute(place: str) -> str:
-    """Workers may have another current folder."""
+    """Make a path absolute: workers may have a different current folder."""
     return place if "://" in place else str(Path(place).resolve())

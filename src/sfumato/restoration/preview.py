@@ -1,4 +1,4 @@
-"""A look at a restoration in seconds: the middle of the middle frame, as a picture."""
+"""Preview a restoration in seconds: the middle of the middle frame, as a picture."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ _DEPTH = 32
 
 
 def draw_preview(restoration: Restoration, path: Path) -> Path:
-    """Restore the middle of the middle frame and draw what was measured, the mean and the uncertainty."""
+    """Restore the middle of the middle frame and draw the input, the mean and the uncertainty."""
     source, job = restoration.measured, restoration.job
     corner, size = _middle(source.spatial)
     frame = source.num_frames // 2
@@ -40,7 +40,7 @@ def draw_preview(restoration: Restoration, path: Path) -> Path:
 
 
 def draw_result(restoration: Restoration, path: Path) -> Path:
-    """Draw the middle of the middle frame of what a finished restoration wrote."""
+    """Draw the middle of the middle frame of a finished restoration."""
     frames = restoration.measured
     corner, size = _middle(frames.spatial)
     frame = frames.num_frames // 2
@@ -57,7 +57,7 @@ def draw_result(restoration: Restoration, path: Path) -> Path:
 
 
 def _middle(spatial: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Corner and size of a region that a laptop restores in seconds."""
+    """Corner and size of a region that a laptop can restore in seconds."""
     longest = [_DEPTH, _SIDE // 2, _SIDE // 2] if len(spatial) == 3 else [_SIDE, _SIDE]
     size = [min(side, most) for side, most in zip(spatial, longest, strict=True)]
     return [(side - length) // 2 for side, length in zip(spatial, size, strict=True)], size

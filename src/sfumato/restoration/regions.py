@@ -1,4 +1,4 @@
-"""Regions of an image, restored such that each is the part of one sample of the whole."""
+"""Restore regions of an image so that each is part of one sample of the whole."""
 
 import contextlib
 from collections.abc import Callable, Sequence
@@ -24,12 +24,12 @@ class Regions:
     """Regions of numbered frames.
 
     Attributes:
-        restorer: The model, and how it draws.
+        restorer: The model and how it draws samples.
         measured: The frames.
-        seed: Of all noise.
+        seed: Seed of all noise.
         chunk: Size of a region without its halo, one number per spatial axis.
         halo: Pixels beyond it, one number per spatial axis.
-        first_image: Number of the first frame, for noise of its own.
+        first_image: Number of the first frame, which gives each frame its own noise.
         on_call: As in :meth:`~sfumato.restoration.restorer.Restorer.draws`.
     """
 
@@ -43,12 +43,12 @@ class Regions:
     _statistics: dict[tuple[int, int], Statistics] = field(default_factory=dict, init=False, repr=False)
 
     def restore(self, frame: int, task: Task, outputs: Sequence[Output], batch: int) -> list[NDArray[np.float32]]:
-        """Images (C, *spatial) of a chunk, one for each output, in the units of the targets.
+        """Restored images (C, *spatial) of a chunk, one for each output, in the units of the targets.
 
         Args:
             frame: Number of the frame.
-            task: Where the chunk is and what is seen around it; its last axes are the spatial ones.
-            outputs: What is wanted.
+            task: Where the chunk is and which region is seen around it; its last axes are the spatial ones.
+            outputs: The images to compute.
             batch: Samples that go through the network together.
         """
         ndim = len(self.chunk)
@@ -66,7 +66,7 @@ class Regions:
 
     @property
     def needs_statistics(self) -> bool:
-        """Whether the networks would normalise every region of a frame by itself, so that seams would show."""
+        """Whether the networks would normalise each region of a frame separately, so that seams would show."""
         sides = zip(self.measured.spatial, self.chunk, strict=True)
         has_layers = self.restorer.draws_samples and Statistics(self.restorer.model.model).are_needed
         return has_layers and any(whole > part for whole, part in sides)
@@ -75,7 +75,7 @@ class Regions:
         return NoiseField(self.seed, image=self.first_image + frame, origin=tuple(corner))
 
     def _alike(self, frame: int, batch: int) -> contextlib.AbstractContextManager[None]:
-        """Give all regions of a frame the statistics of one, where the network takes any."""
+        """Give all regions of a frame the statistics of one region, if the network uses any."""
         if not self.needs_statistics:
             return contextlib.nullcontext()
         if (frame, batch) not in self._statistics:

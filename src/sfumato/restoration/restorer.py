@@ -1,4 +1,4 @@
-"""A model and how it draws, resolved once: the one way from a condition to mean, spread, interval and samples."""
+"""Turn a condition into mean, standard deviation, interval and samples, given a model and how to draw samples."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -30,12 +30,12 @@ ALL: Index = (...,)
 
 
 class Drawn(NamedTuple):
-    """Draws of one image or region, still normalised."""
+    """Samples of one image or region, still normalised."""
 
     posterior: Posterior
-    """Of draws (C, *spatial)."""
+    """Summary of samples (C, *spatial)."""
     kept: list[Tensor]
-    """The draws themselves, each (C, *spatial), if they were to be kept."""
+    """The samples themselves, each (C, *spatial), if they were kept."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Restorer:
     Attributes:
         model: From :func:`sfumato.load`.
         sampled: How to draw.
-        tile: Side of the tiles that networks see; chosen by the image's size if None.
+        tile: Side of the tiles that the networks see; None to choose it from the image size.
 
     Example:
         >>> restorer = Restorer.of(sfumato.load("run/model.safetensors"))  # doctest: +SKIP
@@ -66,43 +66,43 @@ class Restorer:
         *,
         tile: int | None = None,
     ) -> Self:
-        """With as many samples and steps as the model's calibration, or its recipe, where none are given.
+        """Create a restorer; by default it draws samples as in the model's calibration, or as its recipe says.
 
         Raises:
-            ModelFileError: If the model is not what :func:`sfumato.load` gives.
-            RecipeError: If a number is out of its range.
+            ModelFileError: If the model was not loaded with :func:`sfumato.load`.
+            RecipeError: If a number is out of range.
         """
         check_loaded(model)
         return cls(model, sampled_by(model, num_samples, num_steps), tile)
 
     @property
     def draws_samples(self) -> bool:
-        """Whether the model has a posterior to draw from; a regression knows its mean alone."""
+        """Whether the model has a posterior to sample; a regression only knows its mean."""
         return self.model.model.draws_samples
 
     @property
     def num_draws(self) -> int:
-        """Draws of an image."""
+        """Number of samples of an image."""
         return self.sampled.num_samples if self.draws_samples else 1
 
     @property
     def num_calls(self) -> int:
-        """Network calls of an image, times the draws in each."""
+        """Network calls per image, times the samples in each."""
         return self.num_draws * (self.sampled.num_steps if self.draws_samples else 1)
 
     @property
     def correction(self) -> Correction | None:
-        """The model's calibration, if it holds for samples drawn so."""
+        """The model's calibration, if it holds for samples drawn this way."""
         return correction_for(self.model, self.sampled) if self.draws_samples else None
 
     @property
     def label(self) -> str:
-        """What the intervals promise."""
+        """What the intervals guarantee."""
         return "not calibrated" if self.correction is None else self.correction.label
 
     @property
     def outputs(self) -> list[Output]:
-        """What is known of an image: its mean, and where samples are drawn their spread and calibrated interval."""
+        """Outputs available for an image: the mean and, if samples are drawn, the std and calibrated interval."""
         spread = ("std",) if self.draws_samples else ()
         ends = () if self.correction is None else ("low", "high")
         return [Output(content, "") for content in ("mean", *spread, *ends)]
@@ -111,7 +111,7 @@ class Restorer:
         """Refuse a single sample, which has no standard deviation.
 
         Raises:
-            ImageError: If there is but one.
+            ImageError: If there is only one.
         """
         if self.draws_samples and self.sampled.num_samples < 2:
             raise ImageError(
@@ -122,7 +122,7 @@ class Restorer:
         """Refuse a model that draws no samples.
 
         Args:
-            wanted: What they are needed for, such as ``to compare``.
+            wanted: What the samples are needed for, such as ``to compare``.
 
         Raises:
             ImageError: If it is a regression.
@@ -133,7 +133,7 @@ class Restorer:
             )
 
     def layout(self, spatial: Sequence[int]) -> Layout:
-        """How an image is seen whole: by tiles if it is large, several samples at once if it is small."""
+        """How to see a whole image: in tiles if it is large, several samples at once if it is small."""
         step = stride(self.model.model)
         whole = -(-max(spatial) // step) * step
         return choose_layout(self.model, spatial, self.sampled.num_samples, chunk=whole, halo=0, tile=self.tile)
@@ -147,14 +147,15 @@ class Restorer:
         on_call: Callable[[int], None] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Iterator[Tensor]:
-        """Draws of an image or of a region of one, in blocks (n, C, *spatial), still normalised; one of a regression.
+        """Sample an image or region, in blocks (n, C, *spatial), still normalised; a regression gives its one image.
 
         Args:
             condition: As the networks take it, shape (1, K, *spatial).
-            noise: Of the first draw; says where the region lies in its image.
-            batch: How many go through the network together; chosen with the tiles if not given.
-            on_call: Called after every network call with the number of draws in it; what it raises ends the sampling.
-            progress: Called with the number of draws that were just made.
+            noise: Noise of the first sample; it knows where the region lies in its image.
+            batch: Samples per network call; by default chosen together with the tiles.
+            on_call: Called after every network call with the number of samples in it; an exception it raises ends the
+                work.
+            progress: Called with the number of samples just drawn.
         """
         tile = self.tile
         if batch is None:
@@ -195,15 +196,15 @@ class Restorer:
         keep: Index | None = None,
         **options: Any,
     ) -> Drawn:
-        """All draws of an image or region, summed up as they come.
+        """All samples of an image or region, summarised as they are drawn.
 
         Args:
             condition: As the networks take it, shape (1, K, *spatial).
-            noise: Of the first draw.
-            quantiles: Levels that will be asked for.
-            inner: Which part of the region is wanted; the rest is halo.
-            keep: Which part of every draw is kept; none if not given.
-            options: Those of :meth:`draws`.
+            noise: Noise of the first sample.
+            quantiles: Levels that will be requested.
+            inner: Part of the region that is wanted; the rest is halo.
+            keep: Part of every sample to keep; none by default.
+            options: Options of :meth:`draws`.
         """
         posterior, kept = Posterior(self.num_draws, quantiles=quantiles), list[Tensor]()
         for block in self.draws(condition, noise, **options):
@@ -223,16 +224,16 @@ class Restorer:
         alike: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
         **options: Any,
     ) -> list[NDArray[np.float32]]:
-        """Draw, and give the images that are asked for, each (C, *spatial), in the units of the targets.
+        """Draw samples and return the requested images, each (C, *spatial), in the units of the targets.
 
         Args:
             condition: As the networks take it, shape (1, K, *spatial).
-            noise: Of the first draw.
-            outputs: What is asked for; places do not matter.
-            full_scale: Of :class:`~sfumato.restoration.conditions.Conditions`.
-            inner: Which part of the region is wanted; the rest is halo.
-            alike: Makes the networks normalise this region as the others of its image.
-            options: Those of :meth:`draws`.
+            noise: Noise of the first sample.
+            outputs: The requested images; their places are ignored.
+            full_scale: As in :class:`~sfumato.restoration.conditions.Conditions`.
+            inner: Part of the region that is wanted; the rest is halo.
+            alike: Makes the networks normalise this region like the others of its image.
+            options: Options of :meth:`draws`.
         """
         levels = [output.level for output in outputs if output.content == "quantile"]
         keep = inner if any(output.content == "sample" for output in outputs) else None

@@ -1,4 +1,4 @@
-"""Doing what is missing of a planned restoration, by whatever engine, with every finished chunk in the journal."""
+"""Run the unfinished tasks of a restoration on any engine, and record every finished chunk in the journal."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,40 +23,40 @@ __all__ = ["Progress", "StoppedError", "restore_file", "run_restoration", "verif
 
 _MOST_LISTED = 20
 _FEW = 64
-"""So many tasks of the pyramid are done here, whatever the engine."""
+"""Up to this many pyramid tasks run in this process, whatever the engine."""
 
 
 class StoppedError(RunError):
-    """The place of the output, or the model file, is out of use: whatever comes next would fail too."""
+    """The output location or the model file is unusable, so whatever comes next would fail too."""
 
 
 class Progress(NamedTuple):
     """How far a restoration is."""
 
     done: int
-    """Chunks, the pyramid's too."""
+    """Finished chunks, including the pyramid's."""
     total: int
     megapixels: float
     """Restored by this call."""
     seconds: float
-    """That its tasks took, summed over workers."""
+    """Seconds its tasks took, summed over workers."""
     share: float = 0.0
-    """Of the next chunk, if it is restored in this process."""
+    """Finished fraction of the next chunk, if it is restored in this process."""
 
 
 def restore_file(
     model: str | Path, source: str | Path, output: str | Path, settings: Settings | None = None
 ) -> list[str]:
-    """Restore an image file of any size in this process; the same call resumes what was begun.
+    """Restore an image file of any size in this process; the same call resumes an unfinished restoration.
 
     Args:
         model: Path of a model file.
         source: Anything that :func:`~sfumato.data.images.io.open_image` reads.
-        output: Where the mean goes; see :func:`~sfumato.restoration.planning.plan_restoration`.
+        output: Where to write the mean; see :func:`~sfumato.restoration.planning.plan_restoration`.
         settings: How to restore.
 
     Returns:
-        The files, that of the mean first.
+        The files, the mean first.
 
     Example:
         >>> restore_file("run/model.safetensors", "cells.tif", "restored.zarr")  # doctest: +SKIP
@@ -73,22 +73,22 @@ def run_restoration(
     progress: Callable[[Progress], None] | None = None,
     note: Callable[[str], None] | None = None,
 ) -> list[str]:
-    """Do what is missing of a restoration; of one that is finished, nothing.
+    """Run the unfinished tasks of a restoration; a finished one is left as it is.
 
     Args:
         restoration: From :func:`plan_restoration`.
-        engine: Who does the tasks; this process if not given.
-        shard: (i, n): only every n-th task, from the i-th on, counted from 0. The shard that finds all others done
-            builds the pyramid or the file.
+        engine: Runs the tasks; by default this process.
+        shard: (i, n): run only every n-th task, starting with the i-th, counted from 0. The shard that finds all others
+            done builds the pyramid or the file.
         progress: Called after every task, and after every network call of this process.
-        note: Called with what an earlier version did not write down, so that it cannot be checked.
+        note: Called with a message about anything that an earlier version did not record and that cannot be checked.
 
     Returns:
-        The files, or none of them as long as other shards have work left.
+        The files; an empty list while other shards have work left.
 
     Raises:
-        RunError: If tasks failed, with the list of them, or another restoration has the output.
-        ReplacedInputError: If the input is not the one that it was begun or planned with.
+        RunError: If tasks failed (it lists them), or if the output belongs to another restoration.
+        ReplacedInputError: If the input changed since the restoration was planned or started.
     """
     if is_finished(restoration, note):
         return list(restoration.files)
@@ -98,7 +98,7 @@ def run_restoration(
     journal = Journal(restoration.journal, job.plan.num_tasks)
     name = "main" if shard is None else f"shard-{shard[0]}-of-{shard[1]}"
     with journal.writer(name) as writer:
-        check_job(restoration, adopt=True)  # another command may have begun in the same instant
+        check_job(restoration, adopt=True)  # another command may have started at the same moment
         done = int(journal.done().sum())
         _create_outputs(restoration, is_resumed=is_resumed, is_recorded=done > 0)
         counted = _Counter(job, progress, done)
@@ -109,7 +109,7 @@ def run_restoration(
                 raise RunError("an engine left tasks undone without an error; give the same command again")
             return []
         try:
-            # Several shards may find that all is done; one of them ends the work.
+            # Several shards may find that everything is done; only one of them finishes the work.
             with journal.writer("finish") as finisher:
                 for stage in stages[1:]:
                     stage.do(finisher, counted)
@@ -133,18 +133,18 @@ class _Stage:
         self.numbers = self.job.plan.stages[level]
 
     def is_done(self) -> bool:
-        """Whether every task is in the journal."""
+        """Whether the journal contains every task."""
         return bool(self.journal.done()[self.numbers.start : self.numbers.stop].all())
 
     def do(self, writer: Writer, counted: "_Counter", shard: tuple[int, int] | None = None) -> None:
-        """Do what is missing, or a shard's part of it."""
+        """Run the missing tasks, or a shard's part of them."""
         undone = ~self.journal.done()[self.numbers.start : self.numbers.stop]
         missing = [int(number) for number in np.flatnonzero(undone) + self.numbers.start]
         if shard is not None:
             missing = [number for number in missing if number % shard[1] == shard[0]]
         failed: list[Outcome] = []
         recorded: list[int] = []
-        # To start workers for a few means of pixels would take longer than the means.
+        # Starting workers would take longer than averaging a few pixels here.
         engine = self.engine if self.level == 0 or len(missing) > _FEW else InProcess()
         for outcome in engine.run(self.job, missing, counted.call):
             if outcome.error is not None:
@@ -163,7 +163,7 @@ class _Stage:
             raise _failure(failed, self.job.plan)
 
     def _confirm(self, writer: Writer, recorded: Sequence[int]) -> None:
-        """Look at the input once more, and take back what was restored of it if it is another one now."""
+        """Check the input once more, and take back the chunks restored from it if it has changed."""
         try:
             Watch(self.job.source, self.job.source_identity)
         except ReplacedInputError:
@@ -172,14 +172,14 @@ class _Stage:
 
 
 def verify(restoration: Restoration, note: Callable[[str], None] | None = None) -> list[int]:
-    """Recorded tasks whose chunks are not what the journal says, or cannot be read; they count as missing from now on.
+    """Find recorded tasks whose chunks differ from the journal or cannot be read; they count as missing from now on.
 
     Args:
         restoration: From :func:`plan_restoration`.
-        note: Called with what an earlier version did not write down, so that it cannot be checked.
+        note: Called with a message about anything that an earlier version did not record and that cannot be checked.
 
     Raises:
-        RunError: If there is no journal, one of another job or input, or somebody is at work with it.
+        RunError: If there is no journal, if it belongs to another job or input, or if it is in use.
     """
     if not (restoration.journal / "job.json").exists():
         raise RunError(f"{restoration.journal} has no job; expected the journal of a restoration; restore it first")
@@ -194,7 +194,7 @@ def verify(restoration: Restoration, note: Callable[[str], None] | None = None) 
                 good = False
             if not good:
                 wrong.append(number)
-        # As often as they are recorded: two shards may have done the same.
+        # Once per record: two shards may have done the same task.
         writer.take_back(np.repeat(np.array(wrong, np.int64), journal.times()[wrong]))
     return wrong
 
@@ -204,7 +204,7 @@ def _create_outputs(restoration: Restoration, *, is_resumed: bool = False, is_re
     if not restoration.is_store:
         (restoration.journal / "parts").mkdir(exist_ok=True)
     for number, output in enumerate(job.outputs):
-        # An earlier version may have begun it, and have written down less.
+        # An earlier version may have started it, and recorded less.
         begun = begun_output(restoration, number, is_recorded=is_recorded) if is_resumed else None
         OutputImage.create(
             output.place,
@@ -220,23 +220,23 @@ def _create_outputs(restoration: Restoration, *, is_resumed: bool = False, is_re
 
 
 def _check_outputs(restoration: Restoration) -> None:
-    """A store that was removed on the way may have left a folder with chunks and nothing that makes them an image."""
+    """Check that all stores are complete: one removed during the work may leave chunks but no image metadata."""
     for number in range(len(restoration.files)):
         begun_output(restoration, number, is_recorded=True)
 
 
 def _copy_out(restoration: Restoration) -> None:
-    """Copy finished stores into files; a kill on the way leaves whole files and the rest to be copied again."""
+    """Copy finished stores into files; after a kill, complete files remain and the rest is copied again."""
     for output, file in zip(restoration.job.outputs, restoration.files, strict=True):
         store = OutputImage.open(output.place)
         if Path(file).exists():
-            check_origin(Path(file), store.metadata)  # somebody may have put another one there meanwhile
+            check_origin(Path(file), store.metadata)  # someone may have put another file there meanwhile
             continue
         copy_image(store.image(), file, store.metadata, dtype=restoration.dtype_of(file))
 
 
 def _note_memory(job: Job, folder: Path, outcome: Outcome) -> None:
-    """Say, for good and in the images too, that a task had to be done in smaller batches than planned."""
+    """Record, in the journal and in the images, that a task needed smaller batches than planned."""
     for output in job.outputs:
         OutputImage.open(output.place).note(
             "memory ran out, so some chunks were restored in smaller batches than planned: they may differ from those "
@@ -283,7 +283,7 @@ class _Counter:
         self.calls += draws
         if (
             self.calls < self.calls_of_task
-        ):  # the outcome tells of the last one; a chunk sampled for statistics has more
+        ):  # the outcome reports the last call; a chunk sampled for statistics has more
             self._tell()
 
     def _tell(self) -> None:

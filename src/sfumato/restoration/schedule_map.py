@@ -1,6 +1,6 @@
-"""The schedule that a model gives to an image: as a map of where it is uncertain, and as curves at one pixel.
+"""The schedule that a model assigns to an image: a map of where it is uncertain, and curves at one pixel.
 
-The map is a relative hint in no unit, from one pass of the rate network.
+The map is a relative hint without a unit, from one pass of the rate network.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ __all__ = ["check_schedule", "curves_at", "schedule_map", "schedule_of"]
 
 
 def check_schedule(model: LoadedModel) -> None:
-    """Refuse models whose schedule knows nothing of the pixels.
+    """Refuse models whose schedule does not depend on the pixels.
 
     Raises:
         ImageError: If the model is a regression, or its schedule is the same for all pixels.
@@ -55,14 +55,14 @@ def schedule_map(condition: Tensor, model: LoadedModel, *, tile: int | None = No
 def schedule_of(
     measured: Conditions, model: LoadedModel, frame: int, corner: Sequence[int], size: Sequence[int]
 ) -> Schedule:
-    """The schedule of a region, with rates of shape (1, C, *size); the rate network sees a halo around it.
+    """The schedule of a region, with rates of shape (1, C, *size); the rate network also sees a halo around the region.
 
     Args:
         measured: The image.
         model: A diffusion model.
         frame: Number of the frame.
-        corner: First pixel of the region, on the grid of the targets.
-        size: Of the region.
+        corner: First pixel of the region, on the target grid.
+        size: Size of the region.
 
     Raises:
         ImageError: If the model is a regression, which has no schedule, or the image does not fit it.

@@ -1,4 +1,4 @@
-"""One task of a job, in whatever process: read a region, sample it, write a chunk. Doing it twice changes nothing."""
+"""Run one task of a job in any process: read a region, sample it, write a chunk. Rerunning it changes nothing."""
 
 import functools
 import time
@@ -25,20 +25,20 @@ __all__ = ["Outcome", "checksum_of", "lend", "run_task"]
 
 
 class Outcome(NamedTuple):
-    """What became of a task."""
+    """The outcome of a task."""
 
     number: int
     checksum: int
-    """Of all that it wrote."""
+    """Checksum of everything it wrote."""
     seconds: float
     error: SfumatoError | None = None
     """Why it failed."""
     batch: int = 0
-    """Samples that went through the network together: fewer than planned if memory ran out."""
+    """Samples per network call: fewer than planned if memory ran out."""
 
     @property
     def is_fatal(self) -> bool:
-        """Whether others would fail for the same reason."""
+        """Whether other tasks would fail for the same reason."""
         return isinstance(self.error, (StorageError, ModelFileError, ReplacedInputError))
 
 
@@ -50,14 +50,14 @@ def run_task(
     *,
     errand: str = "",
 ) -> Outcome:
-    """Do one task; when this returns without an error, all that it wrote is durable.
+    """Run one task; when it returns without an error, everything it wrote is durable.
 
     Args:
-        job: What to do.
-        number: Which part of it.
-        device: Where the model should be.
+        job: The job.
+        number: Number of the task.
+        device: Device for the model.
         on_call: As in :meth:`~sfumato.restoration.restorer.Restorer.draws`.
-        errand: Names the tasks that share an open source. Between two errands the same file may have changed.
+        errand: Names the tasks that share an open source. The file may have changed between two errands.
     """
     started = time.monotonic()
     try:
@@ -74,7 +74,7 @@ def run_task(
 
 
 def checksum_of(job: Job, number: int) -> int:
-    """Of what is stored of a task's chunks; equal to its outcome's if nothing has changed since.
+    """Checksum of the stored chunks of a task; it equals the outcome's if nothing has changed since.
 
     Raises:
         ImageError: If a chunk cannot be read.
@@ -91,28 +91,28 @@ def _outputs(job: Job) -> list[OutputImage]:
 
 @functools.lru_cache(maxsize=2)
 def _open(job: Job, device: str, errand: str) -> "_Opened":
-    """Once per process and errand, for many tasks."""
+    """The open job, once per process and errand, for many tasks."""
     return _Opened(job, device)
 
 
 _models: dict[str, LoadedModel] = {}
-"""The last one of this process, by hash: the jobs of a folder of images share it."""
+"""The last model of this process, by hash: the jobs of a folder of images share it."""
 
 
 def lend(model: LoadedModel) -> None:
-    """Let the tasks of this process use a model that is loaded already."""
+    """Let the tasks of this process use a model that is already loaded."""
     _models.clear()
     _models[model.sha256] = model
 
 
 def _model(path: str, sha256: str, device: str) -> LoadedModel:
-    """The model of a job, loaded unless it is there.
+    """The model of a job; loaded if it is not in memory.
 
     Raises:
-        ModelFileError: If the file is another than the one that was planned with.
+        ModelFileError: If the file is not the one that the job was planned with.
     """
     held = _models.get(sha256)
-    place = torch.empty(0, device=usable_device(device)).device  # `cuda` stands for one of them
+    place = torch.empty(0, device=usable_device(device)).device  # `cuda` stands for one of the GPUs
     if held is not None and next(held.model.parameters()).device == place:
         return held
     model = load(path, device=device)
@@ -143,13 +143,13 @@ class _Opened:
         )
 
     def restore(self, task: Task) -> tuple[int, int]:
-        """Write the chunks of a task; its checksum, and how many samples went through the network together."""
+        """Write the chunks of a task; return their checksum and the number of samples per network call."""
         batch = self.job.batch
         while True:
             try:
                 images = self.regions.restore(self._frame(task), task, self.job.outputs, batch)
                 written = [self._write(*each, task) for each in zip(self.outputs, images, strict=True)]
-                self.watch.check()  # what was written is recorded only if it was read from the planned input
+                self.watch.check()  # a chunk is recorded only if it was read from the planned input
                 return _joined(written), batch
             except (MemoryError, RuntimeError) as error:
                 if batch == 1 or not _is_out_of_memory(error):
@@ -157,30 +157,30 @@ class _Opened:
                 batch = max(1, batch // 2)
 
     def halve(self, task: Task) -> int:
-        """Write the chunks of a task from those of the level before."""
+        """Write the chunks of a task, computed from the level before."""
         corner, size = self.job.with_channels(task.corner, 0), self.job.with_channels(task.size, self.job.channels)
         return _joined(
             [output.write(task.level, corner, output.halve(task.level, corner, size)) for output in self.outputs]
         )
 
     def _frame(self, task: Task) -> int:
-        """Number of a task's frame in the source, whose axes may have another order than the output's."""
+        """Number of a task's frame in the source, whose axes may be ordered differently from the output's."""
         if not self.measured.frame_axes:
             return 0
         along = dict(zip(self.job.axes, task.corner, strict=True))
         return int(np.ravel_multi_index([along[axis] for axis in self.measured.frame_axes], self.measured.frame_shape))
 
     def _write(self, output: OutputImage, pixels: NDArray[np.float32], task: Task) -> int:
-        """Write (C, *spatial); axes of frames have length 1 in a chunk, so C may stand before or between them."""
+        """Write (C, *spatial); frame axes have length 1 in a chunk, so C may stand before or between them."""
         size = self.job.with_channels(task.size, self.job.channels)
         return output.write(0, self.job.with_channels(task.corner, 0), np.ascontiguousarray(pixels.reshape(size)))
 
 
 def _joined(checksums: Sequence[int]) -> int:
-    """One checksum of several, in their order."""
+    """Combine several checksums, in their order."""
     return zlib.crc32(b"".join(value.to_bytes(4, "little") for value in checksums))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has an error of its own; the CPU's allocator only a text."""
+    """Whether memory ran out: CUDA raises its own error, the CPU allocator only a message."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)

@@ -1,4 +1,4 @@
-"""Networks applied tile by tile, so that an image of any size is one joint sample.
+"""Apply networks tile by tile, so that an image of any size is one joint sample.
 
 The state of the sampler is held once for the whole region; at each step the network sees overlapping tiles of it and
 their outputs are blended with weights that sum to 1. Clean image and velocity are related pixel by pixel, so blending
@@ -23,17 +23,17 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 class Span(NamedTuple):
-    """Where a tile stands along one axis, in pixels of the image."""
+    """Position of a tile along one axis, in pixels of the image."""
 
     start: int
     """First pixel the network sees."""
     stop: int
     weights: Tensor
-    """Of its output in the blend, shape (stop - start)."""
+    """Weight of its output in the blend, shape (stop - start)."""
 
 
 def spans(length: int, tile: int, halo: int, blend: int) -> list[Span]:
-    """Tiles along one axis: cores of ``tile`` pixels, each seen with ``halo`` more on both sides, as far as they go.
+    """Tiles along one axis: cores of ``tile`` pixels, each seen with ``halo`` more on both sides, clipped to the image.
 
     The weights of neighbours cross over smoothly within ``blend`` pixels around the border of their cores.
 
@@ -47,7 +47,7 @@ def spans(length: int, tile: int, halo: int, blend: int) -> list[Span]:
     for first, last in itertools.pairwise(borders):
         start, stop = max(0, first - halo), min(length, last + halo)
         place = torch.arange(start, stop) + 0.5
-        # What rises at a border falls in the neighbour, so that the sum telescopes to 1.
+        # A weight that rises at a border falls in the neighbour, so the sum telescopes to 1.
         rising = _rise((place - first) / blend) if first > 0 else torch.ones(stop - start)
         falling = _rise((place - last) / blend) if last < length else torch.zeros(stop - start)
         weights = rising - falling
@@ -56,7 +56,7 @@ def spans(length: int, tile: int, halo: int, blend: int) -> list[Span]:
 
 
 def number_of_tiles(spatial: Sequence[int], tile: int) -> int:
-    """Tiles of an image; the last along an axis may be up to half as long again."""
+    """Tiles of an image; the last one along an axis may be up to 1.5 times as long."""
     return math.prod(max(1, round(length / tile)) for length in spatial)
 
 
@@ -68,15 +68,15 @@ def _rise(x: Tensor) -> Tensor:
 class TiledNetwork(nn.Module):
     """A network from (B, in, *spatial) to (B, out, *spatial) of the same size, applied tile by tile.
 
-    If the network's output at a pixel depends on no pixel further away than ``halo - blend / 2``, and on its place by
-    multiples of ``stride`` only, the result is the network's own, whatever the tiles.
+    If the network's output at a pixel depends on no pixel further away than ``halo - blend / 2``, and on position only
+    by multiples of ``stride``, the result equals the network's own, whatever the tiles.
 
     Args:
-        network: Without statistics over space; with them its result depends on the tile.
+        network: A network without statistics over space; otherwise its result depends on the tile.
         tile: Side of a tile's core in pixels, a multiple of ``stride``.
-        halo: Context beyond it on every side, a multiple of ``stride``.
+        halo: Context beyond the core on every side, a multiple of ``stride``.
         blend: Width of the cross-over between neighbours, at most ``2 * halo``.
-        stride: The network's.
+        stride: Stride of the network.
     """
 
     def __init__(self, network: nn.Module, *, tile: int, halo: int, blend: int, stride: int) -> None:
@@ -111,8 +111,8 @@ class TiledNetwork(nn.Module):
 def tiled(model: CVDM, tile: int) -> CVDM:
     """A model that shares all weights with ``model`` and whose networks see tiles with cores of about ``tile`` pixels.
 
-    A network whose output depends on the whole image, such as one with instance normalisation, is left as it is: cut
-    into tiles it would be another network.
+    A network whose output depends on the whole image, such as one with instance normalisation, is not tiled: on tiles
+    it would be a different network.
     """
     shared = _shallow(model)
     for name, part in model.named_children():
@@ -134,7 +134,7 @@ def _tile_network(network: nn.Module, tile: int) -> nn.Module:
 
 
 def _shallow(module: Module) -> Module:
-    """A module of its own with the same parameters and children."""
+    """A separate module with the same parameters and children."""
     result = copy.copy(module)
     result._modules = dict(module._modules)
     return result

@@ -1,4 +1,4 @@
-"""Whether the input of a job is still the planned one, asked so cheaply that it can be asked after every chunk."""
+"""Check whether a job's input is still the planned one, cheaply enough to do it after every chunk."""
 
 import contextlib
 from pathlib import Path
@@ -9,24 +9,24 @@ from sfumato.system.errors import RunError
 __all__ = ["ReplacedInputError", "Watch"]
 
 _DOCUMENTS = ("zarr.json", ".zgroup", ".zarray", ".zattrs")
-"""Of a store; they are written again when it is replaced."""
+"""Metadata files of a store; they are rewritten when it is replaced."""
 
 
 class ReplacedInputError(RunError):
-    """An input is no more the one that a restoration was planned or begun with."""
+    """The input is no longer the one that a restoration was planned or started with."""
 
 
 class Watch:
-    """Looks after one input. It is hashed again only if its entry in the file system has changed.
+    """Watches one input. It is hashed again only if its file system entry has changed.
 
-    What somebody changes inside a store in place, or at an address, is found by :meth:`check_content` alone.
+    Changes made in place inside a store, or at an address, are found only by :meth:`check_content`.
 
     Args:
         source: Path or address of the input.
-        planned: What it must be.
+        planned: The identity it must have.
 
     Raises:
-        ReplacedInputError: If it is another one.
+        ReplacedInputError: If it has changed.
     """
 
     def __init__(self, source: str, planned: Identity) -> None:
@@ -34,13 +34,13 @@ class Watch:
         self.check_content()
 
     def check(self) -> None:
-        """Look whether its entry has changed and, if so, whether its content has."""
+        """Check whether its entry has changed and, if so, whether its content has."""
         if _entry(self._source) != self._seen:
             self.check_content()
 
     def check_content(self) -> None:
-        """Look whether its content has changed."""
-        self._seen = _entry(self._source)  # first: what changes during the look shows in the next
+        """Check whether its content has changed."""
+        self._seen = _entry(self._source)  # first: a change during the check shows in the next one
         if not self._planned.is_still(self._source):
             raise ReplacedInputError(
                 f"{self._source} was replaced or changed while it was restored; expected the image that was planned; "
@@ -50,7 +50,7 @@ class Watch:
 
 
 def _entry(source: str) -> list[tuple[int, ...]]:
-    """What the file system says of a file, or of the documents of a store; of an address, nothing."""
+    """File system metadata of a file, or of a store's metadata files; empty for an address."""
     if "://" in source:
         return []
     place = Path(stored_at(source))
