@@ -1,1 +1,1 @@
-"""The training loop, its data, its checkpoints and its ranks."""
+"""Train models: the training loop, its data, checkpoints and processes."""

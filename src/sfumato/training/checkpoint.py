@@ -1,7 +1,7 @@
-"""Training states: all that a run needs to go on to the bit.
+"""Training states: everything a run needs to resume bit for bit.
 
-Every draw is a function of seed and step, so a state is the step, the weights, their moving average and the moments of
-the optimizer. Each is a file `step-00001234.safetensors`, written whole or not at all; the last two are kept.
+Every random draw is a function of seed and step, so a state consists of the step, the weights, their moving average and
+the optimizer moments. Each state is a file `step-00001234.safetensors`, written atomically; the last two are kept.
 """
 
 import logging
@@ -43,7 +43,7 @@ class TrainingState:
         best: Lowest validation value so far.
         model: Weights by name.
         ema: Moving average of the weights by name.
-        optimizer: What :func:`optimizer_tensors` gave.
+        optimizer: Result of :func:`optimizer_tensors`.
     """
 
     step: int
@@ -54,7 +54,7 @@ class TrainingState:
 
 
 class StateInfo(NamedTuple):
-    """What a training state says of itself."""
+    """Metadata of a training state."""
 
     step: int
     best: float | None
@@ -62,7 +62,7 @@ class StateInfo(NamedTuple):
 
 
 def save_state(folder: str | Path, state: TrainingState, *, recipe_text: str, keep: int = 2) -> Path:
-    """Write a training state to its folder, and when it is safely there remove those before the last ``keep``.
+    """Write a training state to its folder and, once it is durable, remove all earlier states but the last ``keep``.
 
     States of later steps, which another run may have left, are not touched.
 
@@ -70,7 +70,8 @@ def save_state(folder: str | Path, state: TrainingState, *, recipe_text: str, ke
         The path of the new state.
 
     Raises:
-        RunError: If it cannot be written, for example because the disk is full; states of before are then all there.
+        RunError: If it cannot be written, for example because the disk is full; all earlier states are then still
+            there.
     """
     if state.step < 0 or keep < 1 or not math.isfinite(state.best or 0.0):
         raise ValueError(
@@ -94,17 +95,18 @@ def save_state(folder: str | Path, state: TrainingState, *, recipe_text: str, ke
 
 
 def load_state(folder: str | Path, model: nn.Module, optimizer: Optimizer) -> TrainingState | None:
-    """The newest training state of a folder that is sound, or None if the folder has none at all.
+    """Load the newest intact training state of a folder, or return None if the folder has no states.
 
-    A state that is cut short or damaged is passed over for the one before it, and a warning logged.
+    A truncated or damaged state is skipped in favour of the one before it, with a warning in the log.
 
     Args:
-        folder: Of the states.
-        model: Says which weights there should be; it is not changed.
-        optimizer: Of the model; says which moments there should be.
+        folder: Folder of the states.
+        model: Defines which weights to expect; it is not changed.
+        optimizer: Optimizer of the model; defines which moments to expect.
 
     Raises:
-        ModelFileError: If there are states but none is sound and fits the model; says what is wrong with the newest.
+        ModelFileError: If there are states but none is intact and fits the model; it says what is wrong with the
+            newest.
     """
     weights = layout(model.state_dict())
     expected = {f"{part}/{name}": spec for part in ("model", "ema") for name, spec in weights.items()}
@@ -125,10 +127,10 @@ def load_state(folder: str | Path, model: nn.Module, optimizer: Optimizer) -> Tr
 
 
 def inspect_state(path: str | Path) -> StateInfo:
-    """What a training state says of itself; its tensors are not read.
+    """Read the metadata of a training state without reading its tensors.
 
     Raises:
-        ModelFileError: If it is no such file, is cut short, or was written by a newer version.
+        ModelFileError: If it is not such a file, is truncated, or was written by a newer version.
     """
     with open_tensors(path, "training state") as file:
         return _info(file)
@@ -137,9 +139,9 @@ def inspect_state(path: str | Path) -> StateInfo:
 def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
     """The state of Adam or AdamW as tensors by name.
 
-    The names are `exp_avg/<parameter>`, `exp_avg_sq/<parameter>` and `step/<parameter>`. The tensors are those of the
-    optimizer, not copies; a parameter that has had no step yet gets zeros, which is how it starts. Learning rate and
-    decay are not among them: they are functions of recipe and step.
+    The names are `exp_avg/<parameter>`, `exp_avg_sq/<parameter>` and `step/<parameter>`. The tensors are the
+    optimizer's own, not copies; a parameter without a step so far gets zeros, which is its initial state. Learning rate
+    and decay are not included: they are functions of the recipe and the step.
     """
     tensors = {}
     for name, parameter in _named(optimizer, model):
@@ -151,10 +153,10 @@ def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tenso
 
 
 def restore_optimizer(optimizer: Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Put an optimizer into the state that :func:`optimizer_tensors` gave; the tensors are copied.
+    """Restore an optimizer from the result of :func:`optimizer_tensors`; the tensors are copied.
 
     Raises:
-        ModelFileError: If they are not those of this optimizer and model.
+        ModelFileError: If they do not belong to this optimizer and model.
     """
     faults = differences(layout(tensors), _optimizer_layout(optimizer, model))
     if faults:
@@ -216,7 +218,7 @@ def _named(optimizer: Optimizer, model: nn.Module) -> Iterator[tuple[str, Tensor
 
 
 def _optimizer_layout(optimizer: Optimizer, model: nn.Module) -> dict[str, Spec]:
-    """Shapes and dtypes of what :func:`optimizer_tensors` gives."""
+    """Shapes and dtypes of the result of :func:`optimizer_tensors`."""
     specs = {}
     for name, parameter in _named(optimizer, model):
         for moment in _MOMENTS:

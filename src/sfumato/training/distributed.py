@@ -17,12 +17,12 @@ __all__ = ["Ranks"]
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among those of the run.
+    """This process among all processes of the run.
 
     Attributes:
         rank: Number of this process, from 0.
         size: Number of processes.
-        device: Where this process computes.
+        device: Device of this process.
     """
 
     rank: int
@@ -31,14 +31,14 @@ class Ranks:
 
     @classmethod
     def join(cls, device: str = "cpu") -> "Ranks":
-        """Meet the other processes that torchrun (or srun, through its variables) started, if any."""
+        """Join the other processes that torchrun (or srun, through its variables) started, if any."""
         environment = os.environ
-        # srun alone sets the number of tasks of a step; a batch script by itself is one process.
+        # Only srun sets the number of tasks of a step; a batch script without it is one process.
         size = int(environment.get("WORLD_SIZE", environment.get("SLURM_STEP_NUM_TASKS", 1)))
         rank = int(environment.get("RANK", environment.get("SLURM_PROCID", 0))) if size > 1 else 0
         local = int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", 0))) if size > 1 else 0
         chosen = usable_device(device)
-        if device == "cuda":  # a scheduler may show each process only the GPU that is its own
+        if device == "cuda":  # a scheduler may show each process only its own GPU
             chosen = torch.device("cuda", local % torch.cuda.device_count())
         if size == 1:
             return cls(0, 1, chosen)
@@ -54,7 +54,7 @@ class Ranks:
         return cls(rank, size, chosen)
 
     def close(self) -> None:
-        """Part from the others."""
+        """Destroy the process group."""
         if self.size > 1:
             dist.destroy_process_group()
 
@@ -64,7 +64,7 @@ class Ranks:
         return self.rank == 0
 
     def share(self, total: int) -> range:
-        """This process's part of ``total`` positions."""
+        """The part of ``total`` positions that this process handles."""
         if total % self.size:
             raise RunError(
                 f"train.batch_size is {total}, which {self.size} processes cannot share equally; "
@@ -74,13 +74,13 @@ class Ranks:
         return range(self.rank * part, (self.rank + 1) * part)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The model as a module whose backward averages gradients over the processes."""
+        """Wrap the model so that backward averages gradients over the processes."""
         if self.size == 1:
             return model
         return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
 
     def mean(self, values: Tensor) -> Tensor:
-        """Mean over the processes, in all of them."""
+        """Mean over the processes, returned in all of them."""
         if self.size > 1:
             values = values.clone()
             dist.all_reduce(values)
@@ -88,7 +88,7 @@ class Ranks:
         return values
 
     def agree(self, flag: bool) -> bool:
-        """Whether any process says so, in all of them."""
+        """Whether the value is true in any process, returned in all of them."""
         if self.size == 1:
             return flag
         votes = torch.tensor([float(flag)], device=self.device)
@@ -96,11 +96,11 @@ class Ranks:
         return bool(votes.item())
 
     def from_first(self, value: float) -> float:
-        """The first process's number, in all of them."""
+        """The number held by the first process, returned in all of them."""
         return float(self._text_from_first(repr(value)))
 
     def by_first(self, work: Callable[[], object]) -> None:
-        """Let the first process do something that may fail; if it does, all of them stop with its message."""
+        """Run something that may fail in the first process; if it fails, all processes stop with its message."""
         message, failure = "", None
         if self.is_first:
             try:
@@ -114,7 +114,7 @@ class Ranks:
             raise RunError(message)
 
     def _text_from_first(self, text: str) -> str:
-        """As bytes, since not every device has float64 and objects would be pickled."""
+        """Broadcast as bytes: not every device has float64, and objects would be pickled."""
         if self.size == 1:
             return text
         content = torch.tensor(list(f"{text}\n".encode()), dtype=torch.uint8, device=self.device)
@@ -126,6 +126,6 @@ class Ranks:
         return bytes(content.tolist()).decode()[:-1]
 
     def wait(self) -> None:
-        """Until all processes are here."""
+        """Wait until all processes get here."""
         if self.size > 1:
             dist.barrier()

@@ -1,4 +1,4 @@
-"""From a recipe to samples: pairs found and split, statistics of the training set taken once and kept with the run."""
+"""Turn a recipe into samples: find and split pairs, and compute training statistics once and keep them with the run."""
 
 import json
 from collections.abc import Callable, Collection, Iterator
@@ -31,10 +31,10 @@ from sfumato.training.run_folder import RunFolder
 __all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "prepare"]
 
 _MOST_FRAMES = 1000
-"""Statistics are taken over at most so many training frames, drawn by the run's seed."""
+"""Statistics are computed over at most this many training frames, drawn with the run's seed."""
 _MOST_PATCHES = 64
 _MOST_IMAGES, _PATCHES_PER_IMAGE = 200, 16
-"""Of which the description of the training images is made."""
+"""Patches used to describe the training images."""
 _MOST_SATURATED = 0.5
 
 
@@ -43,13 +43,13 @@ class Prepared:
     """Samples and their statistics.
 
     Attributes:
-        train: What is learned from.
-        validation: What chooses the weights.
+        train: Samples to learn from.
+        validation: Samples that select the best weights.
         condition: Normalisation of conditions.
         target: Normalisation of targets.
-        audit: What a later audit needs.
-        seen: By what the images are known again; None in a run of an earlier version.
-        notes: What the user should know.
+        audit: Information that a later audit needs.
+        seen: Fingerprints that recognise the images later; None in a run of an earlier version.
+        notes: Messages for the user.
     """
 
     train: PairSource
@@ -60,7 +60,7 @@ class Prepared:
     seen: SeenImages | None = None
     notes: tuple[str, ...] = ()
     doubts: list[str] = field(default_factory=list)
-    """Sentences for whoever is about to train."""
+    """Messages for the user who is about to train."""
 
     @property
     def sources(self) -> dict[str, PairSource]:
@@ -68,7 +68,7 @@ class Prepared:
         return {"train": self.train} | ({} if self.validation is None else {"validation": self.validation})
 
     def write(self, folder: RunFolder) -> None:
-        """Keep the statistics with the run, so that a resumed run has the same to the bit."""
+        """Save the statistics with the run, so that a resumed run uses exactly the same."""
         values = {"condition": self.condition.to_json(), "target": self.target.to_json(), "audit": self.audit}
         if self.seen is not None:
             values["seen"] = self.seen.to_json()
@@ -76,7 +76,7 @@ class Prepared:
 
 
 def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
-    """Open the recipe's pairs; take statistics of the training set, or those of the run that goes on."""
+    """Open the recipe's pairs, and compute statistics of the training set or load those of a resumed run."""
     sources = open_sources(recipe, splits=("train", "validation"))
     if "train" not in sources:
         raise RecipeError(
@@ -97,7 +97,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
     condition, target = _statistics(recipe, train)
     condition = _with_guesses(recipe, condition, target)
-    seen, notes = look_at(train, validation, seed=recipe.train.seed)  # of frames that are in memory by now, some
+    seen, notes = look_at(train, validation, seed=recipe.train.seed)  # some of the frames that are now in memory
     audit = {
         **fingerprint(list(_patches(train, recipe))),
         "domain": _domain(train, recipe),
@@ -108,7 +108,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
 
 
 def _resumed(run: RunFolder, train: PairSource, validation: PairSource | None) -> Prepared:
-    """Samples with the statistics that the run has kept."""
+    """Samples with the statistics saved in the run."""
     held = json.loads(run.statistics_file.read_text(encoding="utf-8"))
     condition, target = (Normalization.from_json(held[side]) for side in ("condition", "target"))
     seen = SeenImages.from_json(held["seen"]) if "seen" in held else None
@@ -122,30 +122,30 @@ def _resumed(run: RunFolder, train: PairSource, validation: PairSource | None) -
 def open_sources(
     recipe: Recipe, *, splits: Collection[str] = SPLITS, cache_bytes: int = 2**31
 ) -> dict[str, PairSource]:
-    """The recipe's samples by split: `train`, `validation` and `test`, of which some may be missing.
+    """The recipe's samples by split: `train`, `validation` and `test`; splits may be missing.
 
-    Pairs that nobody marked are divided between training and validation.
+    Pairs without a mark are divided between training and validation.
 
     Args:
-        recipe: Its `data` section says where images are, and its `problem` how they are read.
-        splits: Which are asked for; files of others are not opened.
-        cache_bytes: How much decoded data of image files may stay in memory, per split.
+        recipe: Its `data` section says where the images are, its `problem` how they are read.
+        splits: The requested splits; files of others are not opened.
+        cache_bytes: How many bytes of decoded image files may stay in memory, per split.
     """
     return _open(recipe, splits, cache_bytes, _divided)
 
 
 def open_test_set(recipe: Recipe, *, shares: bool = False, is_own: bool = False) -> PairSource:
-    """The samples of a recipe that are marked `test`; pairs of files of which nobody marked any are all taken.
+    """The samples of a recipe marked `test`; if no pair of files is marked, all pairs are taken.
 
     Args:
         recipe: As for :func:`open_sources`.
-        shares: For a model that takes pictures as shares of their brightest value: divide pairs of files by it.
-        is_own: Whether it is the recipe of a model that is tested: where no pair is marked, those that its training
-            took for validation are all that it has not learned from.
+        shares: For a model that takes pictures divided by their largest possible value: divide pairs of files by it.
+        is_own: Whether the recipe belongs to the model under test. Then, if no pair is marked, only the pairs that
+            its training used for validation are taken, since it has learned from all others.
 
     Raises:
-        RecipeError: If nothing says where images are.
-        PairingError: If none is for testing.
+        RecipeError: If nothing says where the images are.
+        PairingError: If there are no test samples.
     """
     if not is_own:
         return open_held_out(recipe, "test", shares=shares)
@@ -159,11 +159,11 @@ def open_test_set(recipe: Recipe, *, shares: bool = False, is_own: bool = False)
 
 
 def open_held_out(recipe: Recipe, split: str, *, shares: bool = False) -> PairSource:
-    """The same for any split, such as `validation`; images are as the recipe's training has them, but not scaled.
+    """The samples of any split, such as `validation`; images are as in the recipe's training, but not scaled.
 
     Raises:
-        RecipeError: If nothing says where images are.
-        PairingError: If none is in that split.
+        RecipeError: If nothing says where the images are.
+        PairingError: If the split is empty.
     """
     sources = _open(recipe, [split], 0, lambda pairs, _: _marked(pairs, split), shares)
     if split not in sources:
@@ -179,7 +179,7 @@ _Divide = Callable[[list[Pair], Recipe], dict[str, list[Pair]]]
 def _open(
     recipe: Recipe, splits: Collection[str], cache_bytes: int, divide: _Divide, shares: bool = False
 ) -> dict[str, PairSource]:
-    """What a recipe's data holds of some splits, wherever it is; ``divide`` puts pairs of files into splits."""
+    """The data of a recipe's requested splits, wherever it is stored; ``divide`` assigns pairs of files to splits."""
     data = recipe.data
     if data.store:
         sources = _open_store(data.store, recipe.model.ndim, splits)
@@ -226,14 +226,14 @@ def _divided(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
 
 
 def _marked(pairs: list[Pair], split: str) -> dict[str, list[Pair]]:
-    """Pairs of a split as they are marked; two folders, and lists without marks, are all of it."""
+    """Pairs of a split as marked; two folders, and lists without marks, belong to it entirely."""
     if not any(pair.split for pair in pairs):
         return {split: pairs}
     return {split: [pair for pair in pairs if pair.split == split]}
 
 
 def _own_test(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
-    """Of the pairs that a model was trained on: those for testing or, if nobody marked any, those for validation."""
+    """Of the pairs that a model was trained on, the test pairs or, if none is marked, the validation pairs."""
     if any(pair.split for pair in pairs):
         return _marked(pairs, "test")
     return {"test": _divided(pairs, recipe)["validation"]}
@@ -269,7 +269,7 @@ def _open_store(path: str, ndim: int, splits: Collection[str]) -> dict[str, Pair
 
 
 def _statistics(recipe: Recipe, train: PairSource) -> list[Normalization]:
-    """Normalisation of conditions and of targets; none where each image was scaled by itself."""
+    """Normalisation of conditions and of targets; none if each image was scaled separately."""
     data = recipe.data
     if data.scales_each_image:
         channels = (train.condition_channels, train.target_channels)
@@ -279,7 +279,7 @@ def _statistics(recipe: Recipe, train: PairSource) -> list[Normalization]:
 
 
 def _with_guesses(recipe: Recipe, condition: Normalization, target: Normalization) -> Normalization:
-    """Computed channels are guesses of the target: in its units, so that one of them can be taken from it."""
+    """Computed channels estimate the target, so they keep its units and one of them can be subtracted from it."""
     computed = completion(recipe.problem, recipe.forward)
     if computed is None or recipe.data.scales_each_image:
         return condition
@@ -297,7 +297,7 @@ def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:
 
 
 def _frames(source: PairSource, seed: int) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
-    """Whole frames of conditions and targets, at most a thousand of each, both of a pair read at once."""
+    """Whole frames of conditions and targets, at most a thousand of each; both frames of a pair are read at once."""
     for sample in _drawn(source, seed, _MOST_FRAMES):
         frames = source.read(sample, [0] * source.ndim, source.spatial(sample))
         for frame, role in zip(frames, ("input", "target"), strict=True):
@@ -306,7 +306,7 @@ def _frames(source: PairSource, seed: int) -> Iterator[tuple[NDArray[np.generic]
 
 
 def _check_pixels(frame: NDArray[np.generic], name: str) -> None:
-    """Refuse images of which nothing can be learned."""
+    """Refuse images from which nothing can be learned."""
     if frame.dtype.kind in "fc" and not bool(np.isfinite(frame).all()):
         raise PairingError(f"{name} has NaN or infinite pixels; expected numbers: replace them or leave the pair out")
     if frame.dtype.kind in "iu":
@@ -329,7 +329,7 @@ def _patches(source: PairSource, recipe: Recipe) -> Iterator[NDArray[np.generic]
 
 
 def _domain(source: PairSource, recipe: Recipe) -> dict[str, Any] | None:
-    """What conditions look like, from patches spread over images; None of too few images."""
+    """Describe what conditions look like, from patches spread over images; None if there are too few images."""
     images = []
     for sample in _drawn(source, recipe.train.seed, _MOST_IMAGES):
         spatial = source.spatial(sample)

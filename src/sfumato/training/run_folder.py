@@ -1,4 +1,4 @@
-"""The folder of a run: its recipe, its metrics, its checkpoints, its panels and its model.
+"""The folder of a run: recipe, metrics, checkpoints, panels and model.
 
 ::
 
@@ -39,7 +39,7 @@ class RunFolder:
     """Paths and small files of one run.
 
     Args:
-        path: Where the run is or will be.
+        path: Folder of the run, which may not exist yet.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -54,21 +54,21 @@ class RunFolder:
         self.model_file = self.path / "model.safetensors"
 
     def recipe(self) -> Recipe | None:
-        """The recipe of the run that is here, if any."""
+        """The recipe of the run in this folder, if any."""
         return recipes.load(self.recipe_file) if self.recipe_file.exists() else None
 
     def files(self) -> list[Written]:
-        """What a run writes here; those of one that was begun before are its own, and its recipe stays as it is."""
+        """The files that a run writes here; a run that was started before owns its files, and its recipe is kept."""
         if self._is_begun():
             return [Written(self.model_file, Kind("model", is_model))]
         panels = {self.panels / "step-00000000.png", *self.panels.glob("step-*.png")}
         others = [self.model_file, self.metrics_file, *self._states(), *sorted(panels), self.recipe_file]
-        # The recipe is written last, so a kill at the start can leave the other two without it.
+        # The recipe is written last, so a kill at the start can leave the other two files without it.
         first = [Written(self.statistics_file, _STATISTICS), Written(self.inputs_file, _INPUTS)]
         return [*first, *(Written(file, Kind("file of a run", lambda _: False)) for file in others)]
 
     def _is_begun(self) -> bool:
-        """Whether a recipe is here with its statistics, or with empty folders, as a kill left it in version 0.1."""
+        """Whether there is a recipe with its statistics, or with empty folders, as left by a kill in version 0.1."""
         if not self.recipe_file.exists():
             return False
         if self.statistics_file.exists():
@@ -81,7 +81,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other trainings out of the folder; one that is made for that and gets no content is removed."""
+        """Lock the folder against other trainings; if it was created for that and stays empty, it is removed."""
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         self._make(self.path)
         try:
@@ -93,7 +93,7 @@ class RunFolder:
                     folder.rmdir()
 
     def start(self, recipe: Recipe) -> None:
-        """Lay out the folder of a new run. There is one once its recipe is there, so that is written last."""
+        """Create the folder of a new run. The recipe is written last: a folder with a recipe is a run."""
         self._make(self.path, self.checkpoints, self.panels)
         replace_text(self.recipe_file, recipes.dump(recipe), untouched="No run was started")
 
@@ -113,7 +113,7 @@ class RunFolder:
             file.write(json.dumps(values) + "\n")
 
     def metrics(self) -> Iterator[dict[str, Any]]:
-        """The logged lines; one cut off by a kill is left out."""
+        """The logged lines, without one truncated by a kill."""
         if self.metrics_file.exists():
             for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
                 try:
@@ -122,13 +122,13 @@ class RunFolder:
                     return
 
     def rewind(self, step: int) -> None:
-        """Forget what was logged after a step, so that no step is logged twice when the run goes on from it."""
+        """Remove everything logged after a step, so that no step is logged twice when the run resumes from it."""
         kept = [values for values in self.metrics() if values["step"] <= step]
         text = "".join(json.dumps(values) + "\n" for values in kept)
         replace_text(self.metrics_file, text, untouched="The metrics are as they were")
 
     def settle(self) -> None:
-        """Make what was logged durable, before a checkpoint that presumes it."""
+        """Make the log durable before a checkpoint that relies on it is written."""
         if self.metrics_file.exists():
-            with self.metrics_file.open("r+b") as file:  # Windows flushes only what may be written to
+            with self.metrics_file.open("r+b") as file:  # Windows flushes only files opened for writing
                 os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""Which files a run trains on: recorded when it is started, compared when it is resumed."""
+"""Record which files a run trains on when it starts, and compare them when it is resumed."""
 
 import json
 import sys
@@ -13,19 +13,19 @@ from sfumato.training.run_folder import RunFolder
 __all__ = ["check_inputs"]
 
 _MOST_FILES = 100_000
-"""Of a larger set so many are recorded, spread evenly over it: to read a part of every file would take hours."""
+"""Of a larger set, this many files are recorded, spread evenly: reading a part of every file would take hours."""
 
 
 def check_inputs(folder: RunFolder, sources: Mapping[str, PairSource], *, is_resumed: bool) -> None:
-    """Refuse to resume a run whose files are others now; record those of a new run, or of one that has no record.
+    """Refuse to resume a run whose files have changed; record the files of a new run, or of a run without a record.
 
     Args:
-        folder: Of the run.
-        sources: What it trains on, by split.
-        is_resumed: Whether the run is there already.
+        folder: Folder of the run.
+        sources: Training data, by split.
+        is_resumed: Whether the run exists already.
 
     Raises:
-        RunError: If files are replaced, missing or added; it names them.
+        RunError: If files were replaced, removed or added; it names them.
     """
     files = files_of(sources)
     if is_resumed and folder.inputs_file.exists():

@@ -1,7 +1,7 @@
-"""The training loop: the same for one process and for many, resumable to the bit from any checkpoint.
+"""The training loop: the same for one or many processes, resumable bit for bit from any checkpoint.
 
-Every draw is a pure function of (seed, step, position in the global batch), so the state of a run is its step, weights,
-moving average and optimizer moments, and nothing else.
+Every random draw is a pure function of (seed, step, position in the global batch), so the state of a run consists only
+of its step, weights, moving average and optimizer moments.
 """
 
 import contextlib
@@ -41,12 +41,12 @@ __all__ = ["Trainer", "learning_rate", "train"]
 
 _TIMED_STEPS = 5
 _SCALE_PATCHES, _LEAST_SCALE = 256, 1e-4
-"""Of which the scale of what is diffused is measured; a set in which nothing is left to diffuse keeps 1."""
+"""Patches used to measure the scale of what is diffused; if nothing is left to diffuse, the scale is 1."""
 _FEW_STEPS = 1000
-"""Fewer by the clock are worth a warning: after a hundred, restored images of W2S had more noise than measured ones."""
+"""A time limit that allows fewer gives a warning: after 100 steps, restored W2S images were noisier than the inputs."""
 _DIFFUSED_SIZE = 0.5
-"""Root mean square of what is diffused, as in EDM (Karras et al. 2022, Table 1). docs/results.md has what unit size
-costs, of which the same noise drowns less."""
+"""Root mean square of what is diffused, as in EDM (Karras et al. 2022, Table 1). docs/results.md reports the cost of unit
+size, where the same noise hides less."""
 
 
 def train(
@@ -58,24 +58,25 @@ def train(
     start_from: str | Path | None = None,
     quiet: bool = False,
 ) -> RunFolder:
-    """Train as the recipe says, or resume the run that is already in ``out``.
+    """Train a model from a recipe, or resume the run that is already in ``out``.
 
     Args:
-        recipe: All that the run depends on.
-        out: Run folder. A run of the same recipe and the same images in it is resumed, any other one refused.
+        recipe: Everything that the run depends on.
+        out: Run folder. A run with the same recipe and images is resumed; any other one is refused.
         device: ``cpu``, ``cuda`` or ``mps``.
-        minutes: Time a few steps and fix ``train.steps`` to what fits.
-        start_from: A model file whose weights to start from.
-        quiet: No progress on the terminal.
+        minutes: Time a few steps and set ``train.steps`` to the number that fits.
+        start_from: A model file with the initial weights.
+        quiet: Show no progress on the terminal.
 
     Returns:
         The run folder; its ``model_file`` is the trained model.
 
     Raises:
-        OverwriteError: If the folder holds files of these names that are of no run, or the images themselves.
-        RunError: If the folder holds another run, is in use by another training or cannot be written, if the run was
-            started with other images, or if the loss is not finite.
-        KeyboardInterrupt: After Ctrl-C or SIGTERM, when the state has been saved.
+        OverwriteError: If the folder holds files with these names that do not belong to a run, or the images
+            themselves.
+        RunError: If the folder holds another run, is in use by another training or cannot be written; if the run was
+            started with other images; or if the loss is not finite.
+        KeyboardInterrupt: After Ctrl-C or SIGTERM, once the state has been saved.
     """
     folder = RunFolder(out)
     check_outputs(folder.files(), [*data_places(recipe.data), start_from])  # before ranks join, hence before any writes
@@ -84,7 +85,7 @@ def train(
         ranks.by_first(lambda: held.enter_context(folder.alone()))
         is_resumed = folder.recipe_file.exists()
         recipe = _same_run(folder, recipe, minutes)
-        ranks.wait()  # no process may see what another one is about to write
+        ranks.wait()  # no process may see what another is about to write
         data = prepare(recipe, folder if is_resumed else None)
         ranks.by_first(lambda: check_inputs(folder, data.sources, is_resumed=is_resumed))
         if ranks.is_first:
@@ -108,7 +109,7 @@ def train(
 
 
 def learning_rate(settings: TrainRecipe, step: int) -> float:
-    """Learning rate of a step, from 0: a linear rise, then half a cosine down to 0 at the end."""
+    """Learning rate of a step, counted from 0: a linear rise, then half a cosine down to 0 at the end."""
     if step < settings.warmup:
         return settings.learning_rate * (step + 1) / settings.warmup
     done = (step - settings.warmup) / max(settings.steps - settings.warmup, 1)
@@ -119,11 +120,11 @@ class Trainer:
     """A run in memory.
 
     Args:
-        recipe: Of the run.
-        folder: Where it is saved.
+        recipe: Recipe of the run.
+        folder: Where the run is saved.
         data: Samples and their statistics.
         ranks: This process among the others.
-        start_from: A model file whose weights to start from.
+        start_from: A model file with the initial weights.
     """
 
     def __init__(
@@ -156,7 +157,7 @@ class Trainer:
     best: float | None
 
     def run(self, *, quiet: bool = False) -> None:
-        """Train until the last step, saving on the way; resumes from the newest checkpoint."""
+        """Train until the last step with regular checkpoints; resumes from the newest one."""
         self._resume()
         settings, last = self.recipe.train, self.recipe.train.steps
         batches = prefetch(lambda step: self.batches(step, self.positions), range(self.step, last))
@@ -178,7 +179,7 @@ class Trainer:
                     raise KeyboardInterrupt(f"stopped at step {self.step}; run the same command again to resume")
 
     def advance(self, batch: Batch) -> dict[str, float]:
-        """One optimizer step on this process's part of a global batch; returns the step's values over all of it."""
+        """Do one optimizer step on this process's part of a global batch; returns the values over the whole batch."""
         settings, device = self.recipe.train, self.ranks.device
         rate = learning_rate(settings, self.step)
         for group in self.optimizer.param_groups:
@@ -203,7 +204,7 @@ class Trainer:
         return {"loss": sum(named.values()), **named, "gradient_norm": float(norm), "learning_rate": rate}
 
     def save(self) -> None:
-        """Write a checkpoint; without validation images also the model."""
+        """Write a checkpoint and, if there are no validation images, the model."""
         if not self.ranks.is_first:
             return
         self.folder.settle()
@@ -219,7 +220,7 @@ class Trainer:
         save_state(self.folder.checkpoints, state, recipe_text=dump(self.recipe))
 
     def steps_in(self, seconds: float) -> int:
-        """How many steps fit into a time, by timing a few on this untrained model (which is then thrown away)."""
+        """How many steps fit into a time, measured on a few steps of this untrained model (which is then discarded)."""
         self.advance(self.batches(0, self.positions))
         started = time.perf_counter()
         for step in range(1, 1 + _TIMED_STEPS):
@@ -233,7 +234,7 @@ class Trainer:
         return max(1, int(self.ranks.from_first(seconds / per_step)))
 
     def _rounds(self, batch: Batch) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor, Tensor], bool]]:
-        """The batch in as many parts as gradients are accumulated over, with its noise."""
+        """Split the batch, with its noise, into the parts over which gradients are accumulated."""
         shape = torch.Size([1, *batch.target.shape])
         eps = NoiseField(self.recipe.train.seed, sample=self.step, image=self.positions.start)(0, shape)[0]
         number = self.recipe.train.accumulate
@@ -259,7 +260,7 @@ class Trainer:
 
     @torch.no_grad()
     def _follow(self) -> None:
-        """Move the average towards the weights; in the first steps faster, so that it forgets its start."""
+        """Move the average towards the weights, faster in the first steps so that it forgets its initial value."""
         decay = min(self.recipe.train.ema, self.step / (self.step + 10))
         torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
         for followed, statistics in zip(self.average.buffers(), self.model.buffers(), strict=True):
@@ -307,7 +308,7 @@ class Trainer:
         panel = self.folder.panels / f"step-{self.step:08d}.png"
         try:
             self.validation.draw(self.average, self.ranks.device, self.recipe.sample, panel)
-        except ModelFileError as error:  # a schedule that need not be monotone may not be yet
+        except ModelFileError as error:  # a schedule that need not be monotone may not be monotone yet
             print(f"note: no panel at step {self.step}: {error}", file=sys.stderr, flush=True)
             return
         self.dashboard.picture(self.step, "validation/restored", panel)
@@ -328,7 +329,7 @@ class Trainer:
 
     def _stop_at_non_finite(self, batch: Batch, terms: Tensor) -> None:
         for statistics, before in zip(self.model.buffers(), self.average.buffers(), strict=True):
-            statistics.copy_(before)  # which the batch has spoilt by now
+            statistics.copy_(before)  # the batch has spoilt them
         self.save()
         bad = [name for name, value in zip(Losses._fields, terms.tolist(), strict=True) if not math.isfinite(value)]
         names = ", ".join(map(self.data.train.name, batch.samples))
@@ -356,7 +357,7 @@ class _StopSignals:
 
 
 def _batches(recipe: Recipe, data: Prepared) -> PatchBatches:
-    """The batches of a run, all alike on every rank."""
+    """The batches of a run, identical on every rank."""
     return PatchBatches(
         data.train,
         Order(recipe.train.seed, len(data.train), recipe.train.batch_size),
@@ -368,10 +369,10 @@ def _batches(recipe: Recipe, data: Prepared) -> PatchBatches:
 
 
 def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> float:
-    """That of the model to start from, or twice the root mean square of what is diffused, over the first patches.
+    """Scale of the initial model, or twice the root mean square of what is diffused, over the first patches.
 
-    A noise variance of 1 then means as much for residuals, which are small, as for whole images. What a mean network
-    leaves is not known before it is trained: it is taken to be half of the target's own standard deviation.
+    A noise variance of 1 then means the same for residuals, which are small, as for whole images. The residual of a
+    mean network is unknown before training: it is assumed to be half of the target's standard deviation.
     """
     if start_from is not None:
         return inspect_model(start_from).recipe.model.scale or 1.0
@@ -389,7 +390,7 @@ def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> flo
 
 
 def _unlike(info: ModelInfo, recipe: Recipe, data: Prepared) -> str:
-    """In what a model file is unlike the networks to be trained, and what to do; torch would list all tensors."""
+    """How a model file differs from the networks to be trained, and what to do; torch would list all tensors."""
     traits = [
         ("the number of the inputs' channels", info.condition_channels, data.train.condition_channels),
         ("the number of the targets' channels", info.target_channels, data.train.target_channels),
@@ -400,7 +401,7 @@ def _unlike(info: ModelInfo, recipe: Recipe, data: Prepared) -> str:
 
 
 def _groups(model: nn.Module, settings: TrainRecipe) -> list[dict[str, Any]]:
-    """Parameters by their learning rate over the recipe's; all in one group, in the model's order, if it is 1."""
+    """Parameters by learning rate relative to the recipe's; one group in the model's order if that is 1."""
     speeds: dict[float, list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         speeds.setdefault(settings.schedule_speed if name.startswith("schedule.") else 1.0, []).append(parameter)
@@ -412,7 +413,7 @@ def _with_scale(recipe: Recipe, scale: float | None) -> Recipe:
 
 
 def _with_steps(recipe: Recipe, steps: int) -> Recipe:
-    """As many steps as fit into a time; if they are few, the learning rate rises within a tenth of them."""
+    """Set the number of steps that fit into a time; if they are few, the warm-up takes a tenth of them."""
     update = {"steps": steps, "warmup": min(recipe.train.warmup, steps // 10)}
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=update)})
 

@@ -1,4 +1,4 @@
-"""Validation with fixed noise and fixed times, and a panel of restored validation images."""
+"""Validate with fixed noise and fixed times, and draw a panel of restored validation images."""
 
 from pathlib import Path
 
@@ -29,14 +29,14 @@ class Validation:
         source: Validation samples.
         condition: Normalisation of conditions.
         target: Normalisation of targets.
-        patch: Side of training patches; crops of images are at least that and at most 128 pixels, those of volumes
-            just that.
+        patch: Side of training patches. Crops of images have at least that side and at most 128 pixels; crops of
+            volumes have exactly that side.
     """
 
     def __init__(self, source: PairSource, condition: Normalization, target: Normalization, patch: int) -> None:
         chosen = evenly_spread(len(source), _NUM_IMAGES)
         sizes = np.array([source.spatial(sample) for sample in chosen])
-        side = max(patch, min(_SIDE, 2 * patch)) if sizes.shape[1] == 2 else patch  # of a volume 8 times the memory
+        side = max(patch, min(_SIDE, 2 * patch)) if sizes.shape[1] == 2 else patch  # a volume takes 8 times the memory
         self._size = np.minimum(sizes.min(axis=0), side).tolist()
         crops = [
             source.read(index, ((size - self._size) // 2).tolist(), self._size)
@@ -48,18 +48,18 @@ class Validation:
 
     @property
     def calls_of_loss(self) -> int:
-        """Of the noise network, counted by image."""
+        """Calls of the noise network, counted per image."""
         return _NUM_TIMES * len(self.condition)
 
     def calls_of_panel(self, settings: SampleRecipe) -> int:
-        """Of the noise network, counted by image: a panel takes longer than a loss."""
+        """Calls of the noise network, counted per image: a panel takes longer than a loss."""
         return len(self.condition[:_NUM_SHOWN]) * max(settings.samples, 2) * settings.steps
 
     @torch.no_grad()
     def loss(self, model: CVDM, device: torch.device) -> float:
         """Diffusion and prior terms, averaged over images and over times spread evenly in (0, 1).
 
-        For a regression, which has neither, its mean square error.
+        For a regression, which has neither, the mean square error.
         """
         total = 0.0
         for number in range(len(self.condition)):
@@ -74,7 +74,7 @@ class Validation:
         return total / len(self.condition)
 
     def draw(self, model: CVDM, device: torch.device, settings: SampleRecipe, path: Path) -> None:
-        """Restore the first few crops and draw them beside the truth, in the data's units."""
+        """Restore the first few crops and draw them beside the truth, in the units of the data."""
         number = max(settings.samples, 2)
         posterior = Posterior(number).add(
             torch.cat(
