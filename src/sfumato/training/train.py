@@ -45,8 +45,8 @@ _SCALE_PATCHES, _LEAST_SCALE = 256, 1e-4
 _FEW_STEPS = 1000
 """A time limit that allows fewer gives a warning: after 100 steps, restored W2S images were noisier than the inputs."""
 _DIFFUSED_SIZE = 0.5
-"""Root mean square of what is diffused, as in EDM (Karras et al. 2022, Table 1). docs/results.md reports the cost of unit
-size, where the same noise hides less."""
+"""Root mean square of what is diffused, as in EDM (Karras et al. 2022, Table 1). docs/results.md reports the cost of
+unit size, where the same noise hides less."""
 
 
 def train(
