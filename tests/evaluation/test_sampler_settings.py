@@ -176,7 +176,7 @@ def test_a_coverage_that_is_right_by_accident_does_not_count() -> None:
     accident = made([[2.0, 2.1], [1.0, 1.0], [1.0, 1.0]], [[0.8, 0.8], [0.6, 0.6], [0.6, 0.6]], [2, 4, 8])
     chosen = recommend(accident)
     assert (chosen.reference, chosen.chosen) == (1, 1)
-    assert "over-confident, and more steps will not mend it" in "\n".join(
+    assert "over-confident, and more steps will not fix it" in "\n".join(
         explain(accident, summarise(accident), chosen)
     )
 
@@ -186,7 +186,7 @@ def test_the_largest_number_of_steps_may_be_too_small() -> None:
     text = "\n".join(explain(rising, summarise(rising), recommend(rising)))
     assert "4 is the largest number of steps that was tried" in text
     assert "over-confident" in text
-    assert "will not mend" not in text
+    assert "will not fix" not in text
 
 
 def test_truths_are_brought_to_the_scale_of_models_that_were_trained_so(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""What compares and judges models: evaluate, calibrate, inspect, sweep."""
+"""Compare and judge models: evaluate, calibrate, inspect, sweep."""

@@ -1,4 +1,4 @@
-"""Calibrating a model on held-out images: intervals whose coverage is guaranteed where there are enough."""
+"""Calibrate a model on held-out images: intervals with guaranteed coverage, if there are enough images."""
 
 import math
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from sfumato.system.errors import CalibrationError
 __all__ = ["Checked", "calibrate", "cross_validate", "measure_middles"]
 
 _FOLDS = 10
-"""More units than twice this are left out several at a time."""
+"""With more than twice as many units, several are left out at a time."""
 
 
 def calibrate(
@@ -34,14 +34,14 @@ def calibrate(
     """Find how wide intervals must be.
 
     Args:
-        images: From :func:`~sfumato.evaluation.held_out.restore_held_out`. If the model has seen any of them, what
-            is found promises nothing, and says so.
-        sampled: How they were restored.
-        method: ``risk_control``: further images miss, on average, at most 1 - level of their pixels. ``rcps``: the same
-            with confidence 1 - delta over calibration sets. ``recalibrated``: a linear correction of the standard
-            deviation, without any promise, for a handful of images.
+        images: From :func:`~sfumato.evaluation.held_out.restore_held_out`. If the model has seen any of them, the
+            calibration guarantees nothing, and says so.
+        sampled: How the samples were drawn.
+        method: ``risk_control``: in further images, on average at most 1 - level of the pixels fall outside. ``rcps``:
+            the same with confidence 1 - delta over calibration sets. ``recalibrated``: a linear correction of the
+            standard deviation for a handful of images, without any guarantee.
         level: Fraction of pixels to be covered.
-        delta: Of ``rcps``.
+        delta: For ``rcps``.
         unit: Pattern that groups images which are not independent, as in :func:`~sfumato.data.grouping.find_units`.
 
     Raises:
@@ -60,12 +60,12 @@ def calibrate(
 
 @dataclass(frozen=True)
 class Checked:
-    """Coverage of units that had no say in the intervals, one number per unit.
+    """Coverage of units that were not used to calibrate the intervals, one number per unit.
 
     Attributes:
-        units: Their names.
-        raw: Fraction inside the draws' own interval.
-        corrected: Fraction inside intervals that were calibrated on other units; NaN where those are too few.
+        units: Names of the units.
+        raw: Fraction inside the interval of the samples.
+        corrected: Fraction inside intervals calibrated on the other units; NaN if there are too few of those.
     """
 
     units: list[str]
@@ -82,9 +82,9 @@ def cross_validate(
     delta: float = 0.1,
     unit: str | None = None,
 ) -> Checked:
-    """Calibrate again and again without some units, and see what share of their pixels is covered.
+    """Calibrate repeatedly without some units, and measure which fraction of their pixels is covered.
 
-    Each of up to 20 units is left out by itself; more are left out a tenth at a time.
+    Up to 20 units are left out one at a time; more are left out a tenth at a time.
     """
     grouped = _grouped(images, unit)
     names = list(grouped)
@@ -103,10 +103,10 @@ def cross_validate(
 
 
 def measure_middles(images: Sequence[HeldOutImage], *, level: float = 0.9, seed: int = 0) -> CalibrationReport:
-    """A report on the draws that were kept of each image.
+    """A report on the samples kept of each image.
 
     Raises:
-        CalibrationError: If none were kept, or of sizes that differ.
+        CalibrationError: If none were kept, or their sizes differ.
     """
     truths = [image.truth for image in images if image.truth is not None]
     draws = [image.draws for image in images if image.draws is not None]
@@ -123,7 +123,7 @@ _Units = dict[str, list[HeldOutImage]]
 
 
 def _needed(method: Method, level: float, delta: float) -> int:
-    """How many units a method asks for."""
+    """How many units a method needs."""
     return 1 if method == "recalibrated" else num_units_needed(level, delta if method == "rcps" else None)
 
 
@@ -150,7 +150,7 @@ def _correct(units: _Units, sampled: Sampled, method: Method, level: float, delt
 
 
 def _scores(units: _Units, found: Correction) -> Scores:
-    """Errors in units of the spread that intervals are multiples of."""
+    """Errors in units of the standard deviation that intervals are multiples of."""
     return Scores(
         [[np.abs(image.error) / (found.scale * image.std + found.offset) for image in unit] for unit in units.values()]
     )

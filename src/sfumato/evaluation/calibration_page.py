@@ -1,4 +1,4 @@
-"""Pages that show whether an uncertainty can be trusted: a whole report, and a calibration before and after."""
+"""Draw pages that show whether an uncertainty can be trusted: a full report, and a calibration before and after."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 __all__ = ["draw_calibration", "draw_report", "reliability_curve"]
 
 _BLUE, _ORANGE, _GREY = "#0072B2", "#E69F00", "#777777"
-"""Told apart with any colour vision (Okabe and Ito), and by shape and line besides."""
+"""Distinguishable with any colour vision (Okabe and Ito), and by shape and line style."""
 _NUM_BINS = 12
 
 
 def draw_report(report: CalibrationReport, path: str | Path | None = None, *, unit: str = "") -> "Figure":
-    """One page of everything that :func:`sfumato.calibration.measure` found.
+    """Draw one page with all results of :func:`sfumato.calibration.measure`.
 
     Args:
-        report: What was measured.
+        report: The results.
         path: Where to write a PNG, if anywhere.
-        unit: Of the images, such as ``rad``.
+        unit: Unit of the images, such as ``rad``.
     """
     figure = new_figure(11, 7.6)
     places = figure.subplots(2, 3)
@@ -64,12 +64,12 @@ def draw_report(report: CalibrationReport, path: str | Path | None = None, *, un
 def draw_calibration(
     images: Sequence[HeldOutImage], found: Correction, checked: Checked, path: str | Path | None = None
 ) -> "Figure":
-    """Coverage of every unit and reliability of the spread, before and after.
+    """Draw the coverage of every unit and the reliability of the standard deviation, before and after.
 
     Args:
-        images: Held out.
-        found: What was made of them.
-        checked: Coverage of units that had no say in it.
+        images: Held-out images.
+        found: The calibration made from them.
+        checked: Coverage of units that were not used for their calibration.
         path: Where to write a PNG, if anywhere.
     """
     figure = new_figure(10.5, 4.4)
@@ -107,9 +107,10 @@ def draw_calibration(
 def reliability_curve(
     images: Sequence[HeldOutImage], found: Correction | None = None, *, num_bins: int = _NUM_BINS
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Predicted spread and root mean square error of pixels of like prediction, each (bins), in normalised units.
+    """Predicted std and root mean square error of pixels with similar prediction, each (bins), in normalised units.
 
-    With a correction the prediction is the standard deviation whose Gaussian interval is as wide as the calibrated one.
+    With a correction, the prediction is the standard deviation whose Gaussian interval is as wide as the calibrated
+    one.
     """
     spread = np.concatenate([image.std.ravel() for image in images]).astype(np.float64)
     error = np.concatenate([image.error.ravel() for image in images]).astype(np.float64)
@@ -154,7 +155,7 @@ def _draw_ranks(place: Any, report: CalibrationReport) -> None:
 
 
 def _draw_coverage(place: Any, report: CalibrationReport) -> None:
-    """Of every central interval between draws, from the rank histogram."""
+    """Coverage of every central interval between samples, from the rank histogram."""
     number = report.num_samples + 1
     ranks = np.array([rank.value for rank in report.ranks])
     inside = [ranks[i : number - i].sum() for i in range(1, number // 2 + number % 2)]

@@ -1,4 +1,4 @@
-"""The paper's clinical protocol run on stacks: every method gets two shots, and is compared with the pseudo truth."""
+"""Run the paper's clinical protocol on stacks: every method gets two shots and is compared with the pseudo truth."""
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
@@ -44,22 +44,22 @@ def compare(
     """Compare methods on stacks.  [CVDM Sec. 4.2.2, Table 2b]
 
     Args:
-        stacks: By name.
-        models: By name; each takes the two shots as channels, +d first. The solver on the two shots is always compared.
+        stacks: Stacks by name.
+        models: By name; each takes the two shots as channels, +d first. The solver on the two shots is always included.
         out: Folder for phases, as float TIFF, and the table ``ms_ssim.csv``.
-        wavelength_um: In the medium.
+        wavelength_um: Wavelength in the medium.
         pixel_um: Side of a pixel.
         shot_um: Distance d.
-        order: Of the polynomial, see :func:`sfumato.problems.clinical.protocol`.
-        solver: Of the pseudo truth and of the two shots: ``us_tie`` as in the paper, or another of
+        order: Order of the polynomial, see :func:`sfumato.problems.clinical.protocol`.
+        solver: Solver for the pseudo truth and the two shots: ``us_tie`` as in the paper, or another of
             :mod:`sfumato.physics.phase_retrieval`.
         max_iterations: Of the solver.
-        num_samples: Draws of each model, whose mean counts.
-        seed: Of the draws.
-        progress: Called with the number of phases made, their total, and what is made next.
+        num_samples: Samples of each model; their mean is compared.
+        seed: Seed of the samples.
+        progress: Called with the number of finished phases, their total, and what comes next.
 
     Returns:
-        MS-SSIM by stack and method, of phases without their means, over the pseudo truth's range.
+        MS-SSIM by stack and method, of phases without their means, over the range of the pseudo truth.
     """
     if solver not in SOLVERS:
         raise RecipeError(f"no solver is called {solver!r}; choose one of {', '.join(SOLVERS)}")
@@ -108,7 +108,7 @@ def compare(
 
 
 def phase_files(stacks: Sequence[str], methods: Sequence[str], out: Path) -> list[Written]:
-    """What :func:`compare` leaves in a folder, of stacks by name and methods by name, the solver first."""
+    """Files that :func:`compare` writes to a folder for stacks and methods by name, the solver first."""
     image = image_with("phase or pair of shots", lambda notes: notes.get("unit") in ("rad", "intensity"))
     table = text_like("table of phases", lambda text: text.startswith(tuple(f"stack,{solver}" for solver in SOLVERS)))
     titles = (_TRUTH, *methods, _SHOTS)

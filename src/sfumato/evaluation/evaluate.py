@@ -1,4 +1,4 @@
-"""Methods on one test set: what each scores on each image, and what of that is more than chance."""
+"""Compare methods on one test set: the scores of each image, and which differences are more than chance."""
 
 import dataclasses
 import math
@@ -35,7 +35,7 @@ __all__ = [
 Array = NDArray[Any]
 
 _SHOWN_SIDE = 256
-"""Examples are cut to so many pixels around their middle."""
+"""Examples are cropped to this many pixels around their middle."""
 
 
 class Metric(NamedTuple):
@@ -45,7 +45,7 @@ class Metric(NamedTuple):
     measure: Callable[[Tensor, Tensor], Tensor]
     higher_is_better: bool
     least_side: int = 1
-    """Images with a shorter side have no such number."""
+    """Images with a shorter side have no value."""
 
 
 METRICS = (
@@ -60,7 +60,7 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Example:
-    """The middle of one test image, kept for a picture: all arrays are (channels, H, W)."""
+    """The middle of one test image, kept for a picture; all arrays are (channels, H, W)."""
 
     name: str
     condition: Array
@@ -73,14 +73,14 @@ class Evaluation:
     """Scores of methods on images.
 
     Attributes:
-        methods: What was compared.
+        methods: The compared methods.
         images: Names of the test images.
-        metrics: What was measured.
-        values: Shape (metrics, methods, images); NaN where an image has no such number, such as a flat truth.
-        affine: Whether each estimate was brought to the truth's scale first.
+        metrics: The measured metrics.
+        values: Shape (metrics, methods, images); NaN where a metric is undefined, for example for a flat truth.
+        affine: Whether each estimate was first fitted to the truth's scale and offset.
         examples: A few images to look at.
         notes: What a reader must know.
-        units: Which images are not independent, as their names tell; found from the names of the images if None.
+        units: Which images are not independent, judging by their names; None to derive it from the image names.
     """
 
     methods: list[Method]
@@ -98,7 +98,7 @@ class Row(NamedTuple):
 
     metric: Metric
     num_images: int
-    """On which every method has a number; all else is over these."""
+    """Images for which every method has a value; everything else is computed over these."""
     means: list[float]
     intervals: list[tuple[float, float]]
     ranking: Ranking
@@ -117,24 +117,24 @@ def evaluate(
     progress: Callable[[int, int], None] | None = None,
     scored: Callable[[int, Evaluation], None] | None = None,
 ) -> Evaluation:
-    """Run every method on every image and measure what it gives.
+    """Run every method on every image and score its estimates.
 
     Args:
-        methods: With names that differ.
+        methods: Methods with distinct names.
         source: Pairs of 2-D images.
-        affine: Bring each estimate to its truth by the best scale and offset first, for intensities that are not
+        affine: First fit each estimate to its truth by the best scale and offset, for intensities that are not
             absolute; the same for every method.
-        remove_mean: Give each estimate its truth's mean first, for phases, whose constant no intensity shows.
-        pixel_um: Side of a target pixel; given, resolution by decorrelation analysis is measured too.
-        most: Only so many images, spread evenly over the set.
+        remove_mean: First give each estimate its truth's mean, for phases, whose constant no intensity shows.
+        pixel_um: Side of a target pixel; if given, resolution is measured too, by decorrelation analysis.
+        most: Use at most this many images, spread evenly over the set.
         num_examples: How many images to keep for pictures.
-        allow_seen: Take images that a method was trained on; a note then says so.
-        progress: Called with the number of estimates made and their total.
-        scored: Called after each image with its place in the set and the scores of it alone, so that they can be kept.
+        allow_seen: Accept images that a method was trained on; a note then says so.
+        progress: Called with the number of finished estimates and their total.
+        scored: Called after each image with its position in the set and its scores, so that they can be saved.
 
     Raises:
         RecipeError: If names repeat or there is nothing to do.
-        ImageError: If a method cannot take the images, or gives what is not comparable.
+        ImageError: If a method cannot take the images, or its estimates cannot be compared with the truth.
         CalibrationError: If a method was trained on some of the images.
     """
     names = [method.name for method in methods]
@@ -193,7 +193,7 @@ def pool(found: Evaluation, pattern: str | None) -> Evaluation:
 
     Args:
         found: Scores per image.
-        pattern: As for :func:`~sfumato.data.grouping.find_units`.
+        pattern: As in :func:`~sfumato.data.grouping.find_units`.
     """
     found_units = found.units if pattern is None and found.units is not None else find_units(found.images, pattern)
     keys, why = found_units
@@ -208,7 +208,7 @@ def pool(found: Evaluation, pattern: str | None) -> Evaluation:
 def _seen(
     methods: Sequence[Method], source: PairSource, chosen: Sequence[int], images: Sequence[str], allowed: bool
 ) -> Iterator[str]:
-    """What a reader must know of methods that were trained or validated on the images; refused if not allowed."""
+    """What a reader must know of methods that were trained or validated on the images; refused unless allowed."""
     for method in methods:
         splits = look_up(method.seen, source, chosen)
         refuse_seen(splits, images, () if allowed else ("train",), whose=f"model {method.name}")
@@ -222,7 +222,7 @@ def _seen(
 
 
 def summarise(found: Evaluation, *, seed: int = 0) -> list[Row]:
-    """Mean, 95% interval and significant places, one row per metric; images are the unit of replication."""
+    """Mean, 95% interval and significant ranks, one row per metric; images are the unit of replication."""
     rows = []
     for metric, values in zip(found.metrics, found.values, strict=True):
         kept = values[:, np.isfinite(values).all(0)]
@@ -235,7 +235,7 @@ def summarise(found: Evaluation, *, seed: int = 0) -> list[Row]:
 
 
 def too_few(found: Evaluation) -> str | None:
-    """A warning, if there are so few images that no difference could be significant."""
+    """A warning if there are too few images for any difference to be significant."""
     pairs, n = len(found.methods) * (len(found.methods) - 1) // 2, len(found.images)
     if pairs and pairs * least_p(n) >= 0.05:
         return f"With {n} images and {pairs} comparisons no difference can be significant; evaluate more images."
@@ -243,7 +243,7 @@ def too_few(found: Evaluation) -> str | None:
 
 
 def _resolution(pixel_um: float) -> Metric:
-    """Resolution of the estimate alone: the truth has no say, so noise or invented detail can win."""
+    """Resolution of the estimate alone. The truth is ignored, so noise or invented detail can win."""
 
     def measure(estimate: Tensor, _: Tensor) -> Tensor:
         return torch.tensor([decorrelation(estimate[0, 0], pixel_um=pixel_um).resolution_um * 1000])

@@ -1,4 +1,4 @@
-"""Held-out images restored by a model, with what calibration needs of each: error, spread, and what was covered."""
+"""Restore held-out images and compute what calibration needs of each: error, standard deviation and coverage."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ class HeldOutImage:
     """One image with known truth, in normalised units of the target; arrays are (C, *spatial).
 
     Attributes:
-        name: As the source has it.
-        error: Truth minus the mean of the draws.
-        std: Standard deviation of the draws.
-        covered: Fraction of pixels between two order statistics of the draws.
-        truth: The middle of the truth, if it was asked for.
-        draws: The middle of every draw, (N, C, *spatial).
-        unit: The independent unit that it is of, as :func:`~sfumato.data.grouping.find_units` tells from the names of
-            all images of the source; its own name if empty.
+        name: Name in the source.
+        error: Truth minus the mean of the samples.
+        std: Standard deviation of the samples.
+        covered: Fraction of pixels between two order statistics of the samples.
+        truth: The middle of the truth, if requested.
+        draws: The middle of every sample, (N, C, *spatial).
+        unit: The independent unit it belongs to, which :func:`~sfumato.data.grouping.find_units` derives from the names
+            of all images of the source; its own name if empty.
         seen: `train` or `validation` if the model was trained or validated on it.
     """
 
@@ -59,22 +59,22 @@ def restore_held_out(
     allow_seen: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[HeldOutImage]:
-    """Draw samples of every image of a source and compare them with its truth.
+    """Sample every image of a source and compare the samples with its truth.
 
     Args:
         model: From :func:`sfumato.load`.
-        source: Pairs on the target's grid, not scaled.
+        source: Pairs on the target grid, not scaled.
         sampled: From :func:`~sfumato.restoration.intervals.sampled_by`.
-        level: Of the draws' own central interval, whose coverage is counted.
-        seed: Of all noise; every image has noise of its own.
-        most: Only so many images, spread evenly over the set.
-        keep_side: Keep the draws in the middle of each image, of so many pixels a side.
-        allow_seen: Take images that the model was trained or validated on; a calibration on them promises nothing.
+        level: Level of the samples' central interval, whose coverage is counted.
+        seed: Seed of all noise; every image has its own noise.
+        most: Use at most this many images, spread evenly over the set.
+        keep_side: Keep the samples in the middle of each image, with this many pixels per side.
+        allow_seen: Accept images that the model was trained or validated on; a calibration on them guarantees nothing.
         progress: Called with the number of images restored and their total.
 
     Raises:
         CalibrationError: If the model was trained or validated on some of the images.
-        ImageError: If the images do not fit the model, or the model makes no samples.
+        ImageError: If the images do not fit the model, or the model draws no samples.
     """
     restorer = Restorer(model, sampled)
     restorer.check_samples("to calibrate")
@@ -119,6 +119,6 @@ def restore_held_out(
 
 
 def _middle(spatial: Sequence[int], side: int) -> tuple[Any, ...]:
-    """Index of a region of so many pixels a side, or of as many as there are."""
+    """Index of a central region with this many pixels per side, or as many as there are."""
     corners = [max(0, (length - side) // 2) for length in spatial]
     return (..., *(slice(corner, corner + side) for corner in corners))

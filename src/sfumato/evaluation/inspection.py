@@ -1,4 +1,4 @@
-"""A look into one model: its networks, and its schedule and samples on one image, as the paper's figures."""
+"""Inspect one model: its networks, and its schedule and samples on one image, as in the paper's figures."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -50,7 +50,7 @@ _FIGURES = ("schedule", "gamma", "mean_and_std", "samples")
 
 
 def describe(model: LoadedModel) -> list[str]:
-    """What a model file says of itself, a line each."""
+    """The content of a model file as text, one fact per line."""
     info, settings = model.info, model.info.recipe.model
     count = sum(parameter.numel() for parameter in model.model.parameters())
     is_regression = settings.method == "regression"
@@ -74,10 +74,10 @@ def describe(model: LoadedModel) -> list[str]:
 def read_image(
     model: LoadedModel, source: Path, target: Path | None, *, allow_seen: bool = False
 ) -> tuple[Image, Image | None]:
-    """First frame of an image on the grid of the model's targets, (K, H, W), and of its truth, (C, H, W).
+    """The first frame of an image on the model's target grid, (K, H, W), and of its truth, (C, H, W).
 
     Raises:
-        CalibrationError: If the model was trained on it, and that is not allowed.
+        CalibrationError: If the model was trained on it and that is not allowed.
     """
     data, ndim = model.info.recipe.data, model.info.recipe.model.ndim
     shares = takes_shares(model.info.recipe.problem)
@@ -101,13 +101,13 @@ def read_image(
 
 
 def figure_files(folder: str | Path, *, with_image: bool) -> list[Written]:
-    """What :func:`draw_diagrams` writes and, if an image is looked at, :func:`draw_posterior`."""
+    """Files that :func:`draw_diagrams` writes and, if an image is inspected, :func:`draw_posterior`."""
     names = [*_DIAGRAMS, *(_FIGURES if with_image else ())]
     return [Written(Path(folder) / f"{name}.png", PICTURE) for name in names]
 
 
 def draw_diagrams(model: LoadedModel, folder: str | Path) -> list[Path]:
-    """Draw the network that restores and, if there is one, the network of rates; returns the files."""
+    """Draw the restoring network and, if there is one, the rate network; returns the files."""
     folder, settings = Path(folder), model.info.recipe.model
     conditions, targets = model.info.condition_channels, model.info.target_channels
     channels = {"network": conditions, "rate_network": conditions}
@@ -134,17 +134,17 @@ def draw_posterior(
     num_steps: int | None = None,
     seed: int = 0,
 ) -> list[Path]:
-    """Draw schedule, gamma, mean and deviation, and samples of one image; returns the files.
+    """Draw schedule, gamma, mean and standard deviation, and samples of one image; returns the files.
 
     Args:
         model: A diffusion model of images.
-        measured: Shape (K, H, W), on the grid of the model's targets, in the units of the model's training inputs.
-        folder: Where the figures go.
-        target: The truth, shape (C, H, W), in the units of the training targets; it is drawn in those that the model
-            gives. Without it structure is where the mean of the samples is bright.
-        num_samples: The paper has 20; at least 2.
-        num_steps: Network calls per draw; as in the model's calibration if not given, or the recipe's.
-        seed: The same seed gives the same draws.
+        measured: Shape (K, H, W), on the model's target grid, in the units of its training inputs.
+        folder: Where to write the figures.
+        target: The truth, shape (C, H, W), in the units of the training targets; it is drawn in the units of the
+            model's output. Without it, structure is where the mean of the samples is bright.
+        num_samples: At least 2; the paper has 20.
+        num_steps: Network calls per sample; by default as in the model's calibration, or the recipe's.
+        seed: The same seed gives the same samples.
 
     Raises:
         ImageError: If the model is a regression, which has neither schedule nor samples.
@@ -184,19 +184,19 @@ def compare_steps(
     allow_seen: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """Draw test images with several settings of the sampler and measure the draws; all get the same noise.
+    """Sample test images with several sampler settings, all with the same noise, and score the samples.
 
     Args:
         model: From :func:`sfumato.load`.
         source: Pairs that the model was not trained on; it may have been validated on them.
-        settings: What to compare.
-        num_samples: Draws of each image with each setting; at least 2.
-        most: Only so many images, spread evenly over the set.
-        crop: Only the middle of each, of so many pixels along each axis.
+        settings: The settings to compare.
+        num_samples: Samples of each image with each setting; at least 2.
+        most: Use at most this many images, spread evenly over the set.
+        crop: Use only the middle of each image, with this many pixels along each axis.
         level: Nominal coverage.
-        seed: The same seed gives the same draws.
-        allow_seen: Take pairs that the model was trained on, too.
-        progress: Called with the number of sets of draws that were made and their total.
+        seed: The same seed gives the same samples.
+        allow_seen: Accept pairs that the model was trained on.
+        progress: Called with the number of finished sample sets and their total.
 
     Raises:
         CalibrationError: If the model was trained on some of the pairs.
@@ -227,19 +227,19 @@ def compare_steps(
 
 
 def drawn_by(setting: Setting, sample: SampleRecipe) -> SampleRecipe:
-    """A recipe's section with the solver, steps and noise of a setting."""
+    """A recipe section with the solver, steps and noise of a setting."""
     solver, num_steps, eta, last_noise = setting
     return sample.model_copy(update={"solver": solver, "steps": num_steps, "eta": eta, "last_noise": last_noise})
 
 
 def crops(model: LoadedModel, source: PairSource, *, most: int, crop: int | None = None) -> list[tuple[Tensor, Tensor]]:
-    """Conditions (1, K, *spatial) as the networks take them, and truths (C, *spatial) in the units that come out.
+    """Conditions (1, K, *spatial) as the networks take them, and truths (C, *spatial) in the units of the output.
 
     Args:
         model: From :func:`sfumato.load`.
         source: The pairs.
-        most: Only so many, spread evenly over the set.
-        crop: Only the middle of each; ranges of images that are scaled by themselves are those of the whole.
+        most: Use at most this many, spread evenly over the set.
+        crop: Use only the middle of each; images scaled by their own range are scaled by the range of the whole.
     """
     pairs = []
     for index in evenly_spread(len(source), most):

@@ -1,4 +1,4 @@
-"""What can be evaluated: trained models, and classical restoration by name."""
+"""Methods that can be evaluated: trained models, and classical restoration by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,19 +23,19 @@ __all__ = ["CLASSICAL", "Image", "Method", "Microscope", "classical_method", "mo
 Image = NDArray[np.generic]
 
 CLASSICAL = ("bicubic", "wiener", "richardson_lucy")
-"""Names that :func:`classical_method` knows; those of phase retrieval: :mod:`sfumato.evaluation.phase_methods`."""
+"""Names that :func:`classical_method` knows; for phase retrieval see :mod:`sfumato.evaluation.phase_methods`."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A way from what was measured to an estimate.
+    """A method that turns a measured image into an estimate.
 
     Attributes:
-        name: For tables.
-        run: Takes what was measured, (K, H, W) on the target's grid, and the image's number, and gives (C, H, W).
+        name: Name in tables.
+        run: Takes the measured image, (K, H, W) on the target grid, and its number, and returns (C, H, W).
         about: How it was run, in a few words.
-        relative: Whether what it gives is known up to its scale only, so that it cannot be compared with a truth as is.
-        seen: Images that it was trained on, if it was and says so.
+        relative: Whether estimates are known only up to scale, so that they cannot be compared with a truth directly.
+        seen: Images that it was trained on, if known.
     """
 
     name: str
@@ -47,15 +47,15 @@ class Method:
 
 @dataclass(frozen=True)
 class Microscope:
-    """What deconvolution must know of the images, and how hard it tries.
+    """What deconvolution must know of the images, and its effort.
 
     Attributes:
-        pixel_um: Side of a pixel of the target's grid.
+        pixel_um: Side of a pixel of the target grid.
         numerical_aperture: Of the objective.
         wavelength_um: Of the emitted light.
         noise_to_signal: Of the Wiener filter.
         num_iterations: Of Richardson-Lucy.
-        offset: Grey levels without light, subtracted first; Richardson-Lucy takes what is left for photons.
+        offset: Grey level without light, subtracted first; Richardson-Lucy takes the rest for photons.
     """
 
     pixel_um: float
@@ -67,7 +67,7 @@ class Microscope:
 
 
 def open_model(text: str, *, device: str = "cpu") -> tuple[str, LoadedModel]:
-    """Load ``path`` or ``name=path``; without a name, that of the recipe, or the run folder's if it has none."""
+    """Load ``path`` or ``name=path``; the default name is the recipe's, or the run folder's if it has none."""
     name, _, path = ("", "", text) if Path(text).exists() else text.rpartition("=")
     model = load(path, device=device)
     told = model.info.recipe.name
@@ -92,13 +92,13 @@ def model_method(
 
 
 def classical_method(name: str, microscope: Microscope | None = None) -> Method:
-    """One of ``CLASSICAL``; each channel is restored by itself.
+    """One of ``CLASSICAL``; each channel is restored separately.
 
-    ``bicubic`` is the measured image on the target's grid, interpolated by the reader if it was smaller; the other two
+    ``bicubic`` is the measured image on the target grid, interpolated by the reader if it was smaller; the other two
     start from that image.
 
     Raises:
-        RecipeError: If there is no such method, or it needs a microscope.
+        RecipeError: If the method is unknown, or needs a microscope and none is given.
     """
     if name not in CLASSICAL:
         raise RecipeError(f"no baseline is called {name!r}; choose one of {', '.join((*CLASSICAL, *SOLVERS))}")

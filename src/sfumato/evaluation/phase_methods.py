@@ -24,7 +24,7 @@ class TwoShots:
         planes: Where the two channels were taken: (1, -1) at plus and minus ``defocus_um``, (0, 1) in focus and
             defocused.
         reg: Damping of slow structures.
-        max_iterations: Of the solvers that iterate.
+        max_iterations: Of the iterative solvers.
     """
 
     pixel_um: float
@@ -48,7 +48,7 @@ class TwoShots:
 
     @property
     def distances_um(self) -> tuple[float, ...]:
-        """Of the channels."""
+        """Distances of the two channels, in micrometres."""
         return tuple(self.defocus_um * plane for plane in self.planes)
 
 
@@ -56,7 +56,7 @@ def phase_method(name: str, shots: TwoShots | None) -> Method:
     """One of the solvers of :mod:`sfumato.physics.phase_retrieval` on two channels; the phase has mean 0.
 
     Raises:
-        RecipeError: If there is no such solver, or nothing is known of the shots.
+        RecipeError: If the solver is unknown, or the shots are not described.
     """
     if name not in SOLVERS:
         raise RecipeError(f"no solver is called {name!r}; choose one of {', '.join(SOLVERS)}")

@@ -1,4 +1,4 @@
-"""Tables and one HTML page from an evaluation; the page holds its pictures and needs nothing from the network."""
+"""Write tables and one self-contained HTML page from an evaluation; the page needs nothing from the network."""
 
 import base64
 import csv
@@ -47,7 +47,7 @@ def write_report(found: Evaluation, rows: list[Row], folder: str | Path) -> Path
 
 
 def report_files(folder: Path) -> list[Written]:
-    """What :func:`write_report` leaves in a folder."""
+    """Files that :func:`write_report` writes to a folder."""
     scores = text_like("table of scores", lambda text: text.startswith(f"image,method,{METRICS[0].name}"))
     table = text_like("table of means", lambda text: text.startswith("| metric | ") and _LEGEND[:40] in text)
     return [
@@ -58,7 +58,7 @@ def report_files(folder: Path) -> list[Written]:
 
 
 def write_csv(found: Evaluation, path: Path, *, more: bool = False) -> None:
-    """One line per image and method, one column per metric; ``more`` lines join those that are there."""
+    """One line per image and method, one column per metric; ``more`` appends to existing lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a" if more else "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -71,7 +71,7 @@ def write_csv(found: Evaluation, path: Path, *, more: bool = False) -> None:
 
 
 def markdown(found: Evaluation, rows: list[Row]) -> str:
-    """The table as in the paper: a line per metric, a column per method."""
+    """The table as in the paper: a row per metric, a column per method."""
     lines = [
         "| metric | " + " | ".join(in_markdown(method.name) for method in found.methods) + " |",
         "|---" * (len(found.methods) + 1) + "|",
@@ -186,7 +186,7 @@ def _figure(caption: str, picture: Picture) -> str:
 
 
 def _shown(image: NDArray[np.floating], low: float, high: float) -> Picture:
-    """Three channels as colours, of others the first as grey."""
+    """Three channels as colours; otherwise the first channel as grey."""
     if len(image) != 3:
         return grey(image[0], low, high)
     return np.stack([grey(channel, low, high)[..., 0] for channel in image], axis=-1)
@@ -212,7 +212,7 @@ def _notes(found: Evaluation, rows: list[Row]) -> list[str]:
 
 
 def _lacking(found: Evaluation, metric: int) -> str:
-    """On how many images each method has no number."""
+    """For how many images each method has no value."""
     missing = np.isnan(found.values[metric]).sum(1)
     return ", ".join(f"{m.name}: {n} without" for m, n in zip(found.methods, missing, strict=True) if n)
 
@@ -236,7 +236,7 @@ def _direction(row: Row) -> str:
 
 
 def _number(value: float, spread: float = math.nan) -> str:
-    """As many digits as show two of a typical interval's width, or four."""
+    """Enough digits to show two of a typical interval's width, or four digits."""
     if not math.isfinite(value):
         return "-"
     if math.isnan(spread) or spread <= 0:
@@ -250,6 +250,6 @@ def _probability(p: float) -> str:
 
 
 def _rich(text: str) -> str:
-    """Escaped, with Markdown's bold as HTML's."""
+    """Escaped HTML, with Markdown's bold converted."""
     pieces = html.escape(text).split("**")
     return "".join(f"<b>{piece}</b>" if number % 2 else piece for number, piece in enumerate(pieces))

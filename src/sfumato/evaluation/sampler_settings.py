@@ -1,15 +1,15 @@
-r"""How many steps, which solver, how far: the cheapest setting of a sampler that is as calibrated as the best one.
+r"""Find the cheapest sampler setting (steps, solver, last noise) that is as well calibrated as the best one.
 
-Few steps make draws too narrow before they make their mean worse, so the error alone would recommend too few. Settings
-are compared on the same images with the same noise, so that their differences are paired. The rule:
+With few steps, samples become too narrow before their mean becomes worse, so the error alone would recommend too few
+steps. Settings are compared on the same images with the same noise, so their differences are paired. The rule:
 
 1. the best setting has the lowest mean CRPS;
-2. a setting is good enough if its CRPS is above the best one by at most a tolerance of it;
-3. of those the reference is the one whose coverage is nearest to what exact draws would have, and a setting is
-   calibrated enough if its coverage differs from the reference's by at most another tolerance;
-4. of these the one with the fewest network calls is recommended, of equal ones that with the lowest CRPS.
+2. a setting is good enough if its CRPS exceeds the best one by at most a given fraction of it;
+3. among those, the reference is the setting whose coverage is nearest to the coverage of exact samples; a setting is
+   calibrated enough if its coverage differs from the reference's by at most a second tolerance;
+4. of these, the setting with the fewest network calls is recommended; ties go to the lowest CRPS.
 
-A tolerance must hold the whole 95% interval over images of the paired difference, not only its middle.
+The whole 95% interval over images of the paired difference must lie within a tolerance, not only its middle.
 """
 
 import math
@@ -37,17 +37,17 @@ Values = NDArray[np.float64]
 
 
 class Setting(NamedTuple):
-    """A way to sample."""
+    """A sampler setting."""
 
     solver: Solver
     num_steps: int
     eta: float = 0.0
     last_noise: float = LAST_NOISE
-    """At the last network call; see :func:`sfumato.diffusion.sampling.sample`."""
+    """Noise at the last network call; see :func:`sfumato.diffusion.sampling.sample`."""
 
     @property
     def family(self) -> str:
-        """All but the number of steps."""
+        """Everything except the number of steps."""
         name = self.solver if self.solver == "algorithm2" else f"{self.solver}, eta {self.eta:g}"
         return name if self.last_noise == LAST_NOISE else f"{name}, last noise {self.last_noise:g}"
 
@@ -57,18 +57,18 @@ class Setting(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What draws of each setting are worth on each image; arrays have shape (settings, images).
+    """Scores of each setting's samples on each image; arrays have shape (settings, images).
 
     Attributes:
-        settings: What was compared.
-        num_samples: Draws of each image.
+        settings: The compared settings.
+        num_samples: Samples of each image.
         level: Nominal coverage.
-        expected: Coverage of exact draws between the same order statistics, (j - i)/(N + 1).
+        expected: Coverage of exact samples between the same order statistics, (j - i)/(N + 1).
         crps: Fair, in the units of the images.
         coverage: Fraction of pixels between the two order statistics.
-        spread: Mean square error of the mean of the draws that the draws predict.
-        error: Mean square error of the mean of the draws.
-        seconds: Per draw, measured.
+        spread: Mean square error of the samples' mean, as predicted by the samples.
+        error: Mean square error of the samples' mean.
+        seconds: Measured time per sample.
     """
 
     settings: tuple[Setting, ...]
@@ -86,34 +86,34 @@ class Summary(NamedTuple):
     """One setting over all images."""
 
     rmse: Estimate
-    """Of the mean of the draws."""
+    """Of the mean of the samples."""
     crps: Estimate
     coverage: Estimate
     spread_over_error: Estimate
-    """1 if the draws are right, below 1 if they are too narrow."""
+    """1 if the samples are right, below 1 if they are too narrow."""
     seconds: float
-    """Per draw, the median over images."""
+    """Per sample, the median over images."""
 
 
 class Verdict(NamedTuple):
-    """Whether a setting is good enough, and why not."""
+    """Whether a setting is good enough and, if not, why."""
 
     crps_excess: Estimate
     """Relative to the best setting: 0.02 is 2% worse."""
     coverage_change: Estimate
-    """Coverage less that of the reference."""
+    """Coverage minus the reference's coverage."""
     accepted: bool
     why: str
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The setting to use; numbers are places in :attr:`Comparison.settings`."""
+    """The setting to use; numbers are indices into :attr:`Comparison.settings`."""
 
     best: int
-    """Has the lowest CRPS."""
+    """The setting with the lowest CRPS."""
     reference: int
-    """Has the coverage nearest to the expectation, of those with a good CRPS."""
+    """The setting with the coverage nearest to the expectation, among those with a good CRPS."""
     chosen: int
     verdicts: tuple[Verdict, ...]
     crps_tolerance: float
@@ -129,15 +129,15 @@ def compare(
     level: float = 0.9,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    r"""Draw every image with every setting and measure the draws.
+    r"""Sample every image with every setting and score the samples.
 
     Args:
-        draw: Gives N draws of an image, shape (N, C, \*spatial); let it use the same noise for all settings.
-        truth: Gives its truth, shape (C, \*spatial).
-        settings: What to compare.
+        draw: Returns N samples of an image, shape (N, C, \*spatial); use the same noise for all settings.
+        truth: Returns its truth, shape (C, \*spatial).
+        settings: The settings to compare.
         num_images: Images are numbered from 0.
-        level: Nominal coverage; the nearest interval between draws is taken.
-        progress: Called with the number of draws made and their total.
+        level: Nominal coverage; the nearest interval between samples is used.
+        progress: Called with the number of samples drawn and their total.
 
     Raises:
         RecipeError: If there is nothing to compare.
@@ -175,7 +175,7 @@ def summarise(found: Comparison, *, seed: int = 0) -> list[Summary]:
     """Means over images with 95% intervals, one per setting."""
     return [
         Summary(
-            # An interval of few images may reach below 0, where no mean square lies.
+            # An interval over few images may reach below 0, where no mean square lies.
             rmse=Estimate(*(math.sqrt(max(value, 0.0)) for value in _mean(found.error[row], seed))),
             crps=_mean(found.crps[row], seed),
             coverage=_mean(found.coverage[row], seed),
@@ -191,13 +191,13 @@ def summarise(found: Comparison, *, seed: int = 0) -> list[Summary]:
 def recommend(
     found: Comparison, *, crps_tolerance: float = 0.02, coverage_tolerance: float = 0.02, seed: int = 0
 ) -> Recommendation:
-    """The cheapest setting that is as good as the best, by the rule above.
+    """Recommend the cheapest setting that is as good as the best, by the rule above.
 
     Args:
-        found: Of :func:`compare`.
+        found: From :func:`compare`.
         crps_tolerance: How much worse than the best CRPS is good enough, as a fraction of it.
         coverage_tolerance: How far from the reference's coverage is calibrated enough.
-        seed: Of the bootstrap.
+        seed: Seed of the bootstrap.
     """
     if crps_tolerance < 0 or coverage_tolerance < 0:
         raise RecipeError(f"tolerances are {crps_tolerance} and {coverage_tolerance}; give 0 or more")
@@ -228,7 +228,7 @@ def recommend(
 
 
 def _coverage(samples: Tensor, truths: Tensor, level: float) -> Tensor:
-    """Fraction of pixels between two order statistics of (N, 1, ...) draws."""
+    """Fraction of pixels between two order statistics of (N, 1, ...) samples."""
     i, j = central_interval(len(samples), level)
     ordered = samples.sort(0).values
     inside: Tensor = (ordered[i - 1] <= truths) & (truths <= ordered[j - 1])
@@ -240,14 +240,14 @@ def _mean(values: Values, seed: int) -> Estimate:
 
 
 def _ratio(numerators: Values, denominators: Values, seed: int) -> Estimate:
-    """Of means; NaN if the lower one is 0, as for truths that are met exactly."""
+    """Ratio of means; NaN if the lower one is 0, as for truths that are met exactly."""
     below = float(denominators.mean())
     value = float(numerators.mean()) / below if below > 0 else math.nan
     return Estimate(value, *ratio_interval(numerators, denominators, seed=seed))
 
 
 def _low(estimate: Estimate) -> float:
-    """One image has no interval."""
+    """Lower end of the interval, or the value itself: one image has no interval."""
     return estimate.value if math.isnan(estimate.low) else estimate.low
 
 

@@ -1,4 +1,4 @@
-"""What a comparison of steps and solvers says: a table, a CSV, a figure, and the recommendation in words."""
+"""Present a comparison of steps and solvers: a table, a CSV, a figure, and the recommendation in words."""
 
 import csv
 from collections.abc import Sequence
@@ -21,21 +21,21 @@ __all__ = ["draw_steps", "explain", "step_files", "table", "write_steps_csv"]
 _COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v")
 _FAR = 0.02
-"""A coverage whose interval is further than this from its expectation is worth a warning."""
+"""A coverage whose interval is further than this from its expectation gives a warning."""
 
 
 _COLUMNS = "solver,eta,last_noise,steps,images,draws,rmse,"
-"""With which the CSV begins."""
+"""Header of the CSV."""
 
 
 def step_files(folder: Path) -> list[Written]:
-    """What a comparison of steps leaves in a folder."""
+    """Files that a comparison of steps writes to a folder."""
     figures = text_like("table of sampling steps", lambda text: text.startswith(_COLUMNS))
     return [Written(folder / "steps.csv", figures), Written(folder / "steps.png", PICTURE)]
 
 
 def table(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) -> list[str]:
-    """A Markdown table, a line per setting; the recommended one is bold."""
+    """A Markdown table with a row per setting; the recommended one is bold."""
     lines = [
         f"| setting | RMSE of the mean of {found.num_samples} draws | CRPS | CRPS over the best | coverage, expected "
         f"{found.expected:.3f} | spread over error | seconds per draw |",
@@ -57,7 +57,7 @@ def table(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) ->
 
 
 def explain(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) -> list[str]:
-    """Why this setting, and why not a cheaper one."""
+    """Why this setting is recommended, and why not a cheaper one."""
     number = found.crps.shape[1]
     setting, verdict = found.settings[chosen.chosen], chosen.verdicts[chosen.chosen]
     lines = [
@@ -81,13 +81,13 @@ def explain(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) 
         lines.append(
             f"the recommended setting covers {value:.3f} [{low:.3f}, {high:.3f}] where exact draws would cover "
             f"{found.expected:.3f}: no setting tried here is much better, so the model itself is {word}-confident"
-            + ("" if is_last else ", and more steps will not mend it")
+            + ("" if is_last else ", and more steps will not fix it")
         )
     return lines
 
 
 def write_steps_csv(found: Comparison, rows: Sequence[Summary], chosen: Recommendation, path: Path) -> None:
-    """All figures, a row per setting."""
+    """All numbers, a row per setting."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer: csv.DictWriter[str] | None = None
         for number, (setting, row) in enumerate(zip(found.settings, rows, strict=True)):
@@ -117,13 +117,13 @@ def write_steps_csv(found: Comparison, rows: Sequence[Summary], chosen: Recommen
 
 
 def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendation, *, unit: str = "") -> "Figure":
-    """Error, CRPS and coverage against the number of steps, a line per solver, the recommended setting ringed.
+    """Plot error, CRPS and coverage against the number of steps: a line per solver, the recommended setting circled.
 
     Args:
-        found: What was compared.
-        rows: Of :func:`sfumato.evaluation.sampler_settings.summarise`.
-        chosen: Of :func:`sfumato.evaluation.sampler_settings.recommend`.
-        unit: Of the images; their own grey levels if not given.
+        found: The comparison.
+        rows: From :func:`sfumato.evaluation.sampler_settings.summarise`.
+        chosen: From :func:`sfumato.evaluation.sampler_settings.recommend`.
+        unit: Unit of the images; by default their own grey levels.
     """
     unit = unit or "units of the targets"
     figure = new_figure(11.5, 4.0)
@@ -136,7 +136,7 @@ def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendatio
             members = sorted(
                 (setting.num_steps, number) for number, setting in enumerate(found.settings) if setting.family == family
             )
-            # A little beside each other, so that intervals of equal values can be told apart.
+            # Slightly offset, so that intervals of equal values can be told apart.
             x = np.array([number for number, _ in members]) * 1.03 ** (place - (len(families) - 1) / 2)
             estimates = np.array([getattr(rows[number], name) for _, number in members])
             colour, marker = _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]

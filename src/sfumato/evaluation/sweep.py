@@ -1,8 +1,8 @@
-"""Tuning the end points of a fixed schedule on validation images, so that a baseline gets its best chance.
+"""Tune the end points of a fixed schedule on validation images, so that a baseline gets its best chance.
 
-Every pair of end points is trained by the same recipe, shortened, and judged by its restorations: losses of different
-schedules are means over different noise levels and do not compare. Finished trainings and scores are kept, so a sweep
-that was stopped goes on.
+Every pair of end points is trained with the same shortened recipe and judged by its restorations: losses of different
+schedules are means over different noise levels and cannot be compared. Finished trainings and scores are kept, so an
+interrupted sweep resumes.
 """
 
 import json
@@ -39,7 +39,7 @@ _BEST, _CHOSEN = "best.yaml", "# chosen by sfumato "
 
 
 class Trial(NamedTuple):
-    """One pair of end points and how it did."""
+    """One pair of end points and its scores."""
 
     model: ModelRecipe
     values: NDArray[np.float64]
@@ -53,9 +53,9 @@ def candidates(
 
     Args:
         model: With a linear or the cosine schedule.
-        starts: First :math:`b_0` of a linear schedule; 1e-4, the paper's, and ten times that by default.
-        ends: Last :math:`b_1`; half to four times the paper's by default.
-        gamma_ends: What the cosine schedule leaves; 1e-2 to 1e-5 by default.
+        starts: First :math:`b_0` of a linear schedule; by default 1e-4, the paper's, and ten times that.
+        ends: Last :math:`b_1`; by default half to four times the paper's.
+        gamma_ends: Signal variance left by the cosine schedule; by default 1e-2 to 1e-5.
     """
     if model.method != "cvdm" or not (model.schedule == "cosine" or model.schedule.startswith("linear")):
         raise RecipeError(
@@ -72,7 +72,7 @@ def candidates(
 
 
 def choose_metric(name: str) -> Metric:
-    """A metric by the first word of its name, in any case."""
+    """Find a metric by the first word of its name, ignoring case."""
     known = {metric.name.split()[0].lower(): metric for metric in METRICS}
     if name.lower() not in known:
         raise RecipeError(f"no metric is called {name!r}; choose one of {', '.join(known)}")
@@ -95,16 +95,16 @@ def sweep(
     """Train and score every candidate and write the recipe with the best end points to `best.yaml`.
 
     Args:
-        recipe: With validation images.
+        recipe: A recipe with validation images.
         models: From :func:`candidates`.
         out: Folder; each candidate is a run folder in it.
-        metric: By which the mean over validation images is best.
-        steps: Of the short trainings; the recipe's own if not given. `best.yaml` keeps the recipe's.
-        num_samples: Draws whose mean is scored.
-        most: Validation images, at most.
+        metric: The candidate with the best mean over validation images wins.
+        steps: Steps of the short trainings; by default the recipe's. `best.yaml` keeps the recipe's.
+        num_samples: Samples whose mean is scored.
+        most: Largest number of validation images.
         device: ``cpu``, ``cuda`` or ``mps``.
-        quiet: No progress of the trainings.
-        progress: Called with the number of candidates done and their total.
+        quiet: Show no training progress.
+        progress: Called with the number of finished candidates and their total.
 
     Returns:
         The trials, in the order of ``models``.
@@ -124,7 +124,7 @@ def sweep(
 
 
 def sweep_files(recipe: Recipe, models: Sequence[ModelRecipe], out: Path, metric: Metric) -> list[Written]:
-    """What :func:`sweep` writes to a folder; a `best.yaml` without our mark is its own if it is one of the recipes."""
+    """Files that :func:`sweep` writes to a folder; an unmarked `best.yaml` counts if it is one of the recipes."""
 
     def is_chosen(text: str) -> bool:
         if text.startswith(_CHOSEN):
@@ -142,7 +142,7 @@ def sweep_files(recipe: Recipe, models: Sequence[ModelRecipe], out: Path, metric
 
 
 def table(trials: Sequence[Trial], metric: Metric) -> str:
-    """The trials as Markdown, the best in bold, with p of each against it, Holm's correction over all pairs."""
+    """The trials as Markdown, the best in bold, each with its p against the best, Holm-corrected over all pairs."""
     best = _best(trials, metric)
     places = ranking(np.stack([trial.values for trial in trials]), higher_is_better=metric.higher_is_better)
     lines = [f"| end points | gamma(1) | {metric.name} | 95% interval | p against the best |", "|---" * 5 + "|"]
@@ -162,9 +162,9 @@ def table(trials: Sequence[Trial], metric: Metric) -> str:
 def _score(
     recipe: Recipe, folder: Path, metric: Metric, num_samples: int, most: int, device: str, quiet: bool
 ) -> list[float]:
-    """The metric of one candidate on each validation image, from its file if it was scored before."""
+    """The metric of one candidate on each validation image, read from its file if it was scored before."""
     run = train(recipe, folder, device=device, quiet=quiet)
-    # Where each image is scaled by itself, estimates are known up to their scale.
+    # If each image is scaled separately, estimates are known only up to scale.
     affine = recipe.data.scales_each_image
     asked = {"metric": metric.name, "samples": num_samples, "most": most, "steps": recipe.train.steps, "affine": affine}
     kept = folder / _scores_name(metric)
