@@ -1,6 +1,6 @@
 """The hallucination audit: is a restored image supported by its measurement, its samples and the model's training?
 
-:func:`audit` makes every check that an image and a model file allow, :func:`write_audit` writes maps and a page.
+:func:`audit` runs every check that an image and a model file allow; :func:`write_audit` writes maps and a page.
 """
 
 from sfumato.audit.report import write_audit

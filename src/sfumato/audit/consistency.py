@@ -1,19 +1,19 @@
-r"""Forward consistency: does the restored image, measured again, give what was measured?
+r"""Forward consistency: would the restored image, measured again, reproduce the measurement?
 
-The prediction p of a :class:`~sfumato.audit.forward.Forward` is brought to the measurement m by
+The prediction p of a :class:`~sfumato.audit.forward.Forward` is fitted to the measurement m by
 
 .. math:: q = a + b\,p + c \cdot \nabla p + d\,\nabla^2 p
 
-fitted robustly: an offset, a gain, a shift and a change of width, none of which is a structure; the last sharpens a
-restoration that is smoother than it should be. What is left, q - m, is looked at in three ways. The resolution-scaled
-error is its local root mean square, the correlation map the local correlation of q and m, both over the width of the
-blur, as in SQUIRREL [Culley et al., Nature Methods 15, 263 (2018)]. The third marks structures: q - m, weighted by the
-blur, in units of its own standard deviation.
+with a robust fit: an offset, a gain, a shift and a change of width, none of which is a structure; the last one sharpens
+a restoration that is too smooth. The residual q - m is examined in three ways. The resolution-scaled error is its local
+root mean square, and the correlation map is the local correlation of q and m, both over the width of the blur, as in
+SQUIRREL [Culley et al., Nature Methods 15, 263 (2018)]. The third marks structures: q - m, weighted by the blur, in
+units of its own standard deviation.
 
 Note:
-    That standard deviation is the measurement's noise :math:`\alpha + \beta q`, estimated from differences of
-    neighbouring residuals, or the ordinary misfit of this restoration at this brightness if that is larger. So the
-    marks are what stands out of an imperfect restoration, and not every percent by which it is too bright.
+    That standard deviation is the larger of the measurement noise :math:`\alpha + \beta q`, estimated from
+    differences of neighbouring residuals, and the usual misfit of this restoration at this brightness. So the marks
+    show what stands out from an imperfect restoration, and not every percent by which it is too bright.
 """
 
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ from sfumato.system.errors import ImageError
 __all__ = ["DISCOVERY_RATE", "LEAST_CONTRAST", "Consistency", "ContradictionError", "check_consistency"]
 
 DISCOVERY_RATE = 0.05
-"""Expected share of false ones among the marked pixels [Benjamini and Hochberg 1995]."""
+"""Expected share of false positives among the marked pixels [Benjamini and Hochberg 1995]."""
 LEAST_CONTRAST = 0.25
-"""Marks are at least so bright, relative to the median contrast of the image's structures."""
+"""Marks are at least this bright, relative to the median contrast of the image's structures."""
 
 _BINS = 16
 _HUBER = 1.345
@@ -41,26 +41,26 @@ Floats = NDArray[np.float64]
 
 
 class ContradictionError(ImageError):
-    """The measurement falls where the restored image rises: it cannot be its restoration."""
+    """The measurement falls where the restored image rises, so one cannot be a restoration of the other."""
 
 
 @dataclass(frozen=True)
 class Consistency:
-    """A restored image against its measurement; all maps are (K, H, W) on the measurement's grid.
+    """A restored image compared with its measurement; all maps are (K, H, W) on the grid of the measurement.
 
     Attributes:
         projected: The restored image as it would have been measured, q.
         error: Resolution-scaled error, in the units of the measurement.
         correlation: Local correlation of q and m.
-        excess: q - m over the blur, in standard deviations, shape (H, W); of images that are not sums of light the size
-            of the residual.
-        unsupported: Structures of the restored image that the measurement does not have, the most certain first.
-        missing: Structures of the measurement that the restored image does not have.
-        marks: Number of the unsupported structure at each pixel, from 1, negative for missing ones, 0 for none; (H, W).
-        noise: Standard deviation of the measurement's noise at its median brightness, per channel.
+        excess: q - m over the blur, in standard deviations, shape (H, W); for images that are not sums of light, the
+            size of the residual.
+        unsupported: Structures of the restored image that the measurement lacks, the most certain first.
+        missing: Structures of the measurement that the restored image lacks.
+        marks: Number of the unsupported structure at each pixel, from 1; negative for missing ones, 0 for none; (H, W).
+        noise: Standard deviation of the measurement noise at its median brightness, per channel.
         rse: Root mean square of q - m over the image.
         rsp: Correlation of q and m over the image.
-        threshold: Of the excess.
+        threshold: Threshold on the excess.
     """
 
     projected: Floats
@@ -82,7 +82,7 @@ def check_consistency(measured: NDArray[np.generic], restored: NDArray[np.generi
     Args:
         measured: Shape (K, H, W).
         restored: Shape (C, F H, F W).
-        forward: From one to the other.
+        forward: Model of the measurement.
 
     Raises:
         ImageError: If the shapes do not fit.
@@ -147,7 +147,7 @@ def _fitted(p: Floats, m: Floats) -> tuple[Floats, Floats]:
 
 
 def _noise_variance(q: Floats, m: Floats) -> Floats:
-    """Variance alpha + beta q, from differences of differences of the residual, in which slow misfit cancels."""
+    """Variance alpha + beta q, from second differences of the residual, in which slow misfit cancels."""
     residual = q - m
     difference = np.diff(np.diff(residual, axis=0), axis=1) / 2
     light = (q[1:, 1:] + q[:-1, 1:] + q[1:, :-1] + q[:-1, :-1]) / 4
@@ -166,7 +166,7 @@ def _noise_variance(q: Floats, m: Floats) -> Floats:
 def _signed(
     q: Floats, m: Floats, variance: Floats, scale_px: float, inside: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """Excess light over the blur in standard deviations, and in units of the measurement; channels are added."""
+    """Excess light over the blur, in standard deviations and in units of the measurement; channels are summed."""
     light = np.sum([smooth(channel, scale_px) for channel in q - m], axis=0)
     spread = np.sqrt(np.sum([_smooth_variance(channel, scale_px) for channel in variance], axis=0))
     brightness = np.sum([smooth(channel, scale_px) for channel in q], axis=0)
@@ -188,12 +188,12 @@ def _unsigned(
 
 def _smooth_variance(variance: Floats, scale_px: float) -> Floats:
     """Variance of a smoothed image whose pixels have independent noise."""
-    # The square of a Gaussian is one of width / sqrt(2), of sum 1 / (4 pi width^2).
+    # The square of a Gaussian is a Gaussian of width / sqrt(2), with sum 1 / (4 pi width^2).
     return smooth(variance, scale_px / np.sqrt(2)) / (4 * np.pi * scale_px**2)
 
 
 def _ordinary_misfit(excess: Floats, brightness: Floats, inside: NDArray[np.bool_]) -> Floats:
-    """Robust spread of the excess at each pixel's brightness, at least 1."""
+    """Robust standard deviation of the excess at each pixel's brightness, at least 1."""
     values, light = excess[inside], brightness[inside]
     parts = np.array_split(np.argsort(light), _BINS)
     middles = [float(light[part].mean()) for part in parts if len(part)]
@@ -202,7 +202,7 @@ def _ordinary_misfit(excess: Floats, brightness: Floats, inside: NDArray[np.bool
 
 
 def _discoveries(excess: Floats) -> float:
-    """Threshold on the size of normal deviates at which ``DISCOVERY_RATE`` of what is beyond it is chance."""
+    """Threshold on the size of normal deviates beyond which a share of ``DISCOVERY_RATE`` is chance."""
     sizes = np.sort(np.abs(excess).ravel())[::-1]
     chance = torch.erfc(torch.from_numpy(sizes.copy()) / 2**0.5).numpy()
     passed = chance * len(sizes) <= DISCOVERY_RATE * np.arange(1, len(sizes) + 1)

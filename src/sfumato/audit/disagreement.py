@@ -1,8 +1,8 @@
-"""Disagreement of posterior samples at the scale of structures: which structures do some samples lack?
+"""Find structures that some posterior samples lack, by comparing samples at the scale of structures.
 
-A standard deviation per pixel mixes noise, edges that move a little and structures that come and go. Here samples are
-smoothed at the scale of a structure first. A place is a structure if it is a peak in some sample; a sample has the
-structure if it is at least half as bright there as in the sample where it is brightest.
+A standard deviation per pixel mixes noise, edges that move a little and structures that come and go. So samples are
+first smoothed at the scale of a structure. A position is a structure if it is a peak in some sample; a sample has the
+structure if it is at least half as bright there as the sample in which it is brightest.
 """
 
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from sfumato.system.errors import ImageError
 __all__ = ["CERTAIN", "Disagreement", "Presence", "check_disagreement"]
 
 CERTAIN = 0.9
-"""A structure that fewer samples have is called uncertain."""
+"""A structure present in a smaller share of the samples is called uncertain."""
 
 _LEAST_CONTRAST = 0.5
-"""Peaks below this share of the median contrast of a sample's structures are not looked at."""
+"""Peaks below this share of the median contrast of a sample's structures are ignored."""
 
 Floats = NDArray[np.float64]
 
 
 class Presence(NamedTuple):
-    """A structure, and in which share of the samples it is.
+    """A structure, and the share of samples that have it.
 
     Attributes:
-        row: Of its peak.
-        column: Of the same.
-        share: Of the samples that have it.
-        contrast: Where it is brightest, relative to the median contrast of structures.
+        row: Row of its peak.
+        column: Column of its peak.
+        share: Share of samples that have it.
+        contrast: Contrast where it is brightest, relative to the median contrast of structures.
     """
 
     row: int
@@ -43,12 +43,12 @@ class Presence(NamedTuple):
 
 @dataclass(frozen=True)
 class Disagreement:
-    """How samples of one image disagree.
+    """How the samples of one image disagree.
 
     Attributes:
         relative_std: Standard deviation of the smoothed samples relative to the local contrast, shape (H, W).
         lacking: Share of samples that lack the structure at a pixel, 0 where there is none, shape (H, W).
-        structures: All of them, those in the fewest samples first.
+        structures: All structures, those in the fewest samples first.
         num_samples: N.
     """
 
@@ -82,11 +82,11 @@ def check_disagreement(draws: NDArray[np.generic], scale_px: float) -> Disagreem
     window = 16 * reach + 1
     background = tool.percentile_filter(mean, 10, size=window)
     typical = float(np.median([typical_contrast(draw) for draw in smoothed]))  # the mean dims what some samples lack
-    # Peaks may move by the scale from sample to sample and are still the same structure.
+    # A peak may move by this scale from sample to sample and still be the same structure.
     near = np.stack([tool.maximum_filter(draw, size=2 * reach + 1) for draw in smoothed]) - background
     brightest = smoothed.max(0)
     is_peak = brightest == tool.maximum_filter(brightest, size=4 * reach + 1)
-    # At the border less is averaged, so noise makes peaks there.
+    # Fewer pixels are averaged at the border, so noise makes peaks there.
     is_peak[:reach] = is_peak[-reach:] = is_peak[:, :reach] = is_peak[:, -reach:] = False
     rows, columns = np.nonzero(is_peak & (brightest - background > _LEAST_CONTRAST * typical) & (typical > 0))
     heights = near[:, rows, columns]
@@ -97,7 +97,7 @@ def check_disagreement(draws: NDArray[np.generic], scale_px: float) -> Disagreem
     ]
     structures.sort(key=lambda structure: (structure.share, -structure.contrast))
     local = tool.maximum_filter(mean, size=window) - tool.minimum_filter(mean, size=window)
-    least = max(0.5 * typical, 1e-12)  # where there is no structure, noise is all the contrast there is
+    least = max(0.5 * typical, 1e-12)  # without structure, noise is the only contrast
     return Disagreement(
         smoothed.std(0, ddof=1) / np.maximum(local, least),
         _painted(brightest - background, rows, columns, 1 - shares, 2 * reach),
@@ -107,7 +107,7 @@ def check_disagreement(draws: NDArray[np.generic], scale_px: float) -> Disagreem
 
 
 def _painted(height: Floats, rows: NDArray[np.int64], columns: NDArray[np.int64], values: Floats, reach: int) -> Floats:
-    """A map with each peak's value on its upper half, as far as ``reach``; 0 elsewhere."""
+    """A map with each peak's value on its upper half, up to ``reach``; 0 elsewhere."""
     image = np.zeros(height.shape)
     if len(rows):
         at_peak = np.zeros(height.shape, bool)

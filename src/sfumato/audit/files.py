@@ -1,4 +1,4 @@
-"""Images of an audit from files: one frame of a measurement, and a restored image with the samples beside it."""
+"""Read the images of an audit from files: one frame of a measurement, and a restored image with its samples."""
 
 import glob
 from pathlib import Path
@@ -22,7 +22,7 @@ Array = NDArray[np.generic]
 def read_measured(
     model: LoadedModel, path: str | Path, *, axes: str | None = None, frame: int = 0
 ) -> tuple[Array, float | None]:
-    """One frame (K, H, W) as the model takes it, and the side of its pixels in micrometres if the file says it."""
+    """One frame (K, H, W) as the model takes it, and its pixel size in micrometres if the file states it."""
     image = open_image(path, axes=axes or model.info.recipe.data.input_axes)
     image = as_shares(image) if takes_shares(model.info.recipe.problem) else image
     size = image.pixel_size.get("X")
@@ -34,7 +34,7 @@ def read_restored(
 ) -> tuple[Array, Array | None]:
     """One frame (C, H, W) and, if `restore --keep-samples` wrote them, its samples (N, C, H, W).
 
-    A restored picture has the units of the measured one, whatever the type of its file; here it has the model's.
+    A restored picture has the units of the measured one, whatever its file type; here it is converted to the model's.
     """
     axes = model.info.recipe.data.target_axes
     full = full_scale(model.info.recipe.problem, open_image(measured).dtype)

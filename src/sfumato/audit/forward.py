@@ -1,8 +1,9 @@
-r"""Forward models: what the instrument would have measured, had the restored image been the truth.
+r"""Forward models: what the instrument would have measured if the restored image were the truth.
 
 .. math:: p = A(r)
 
-Each is known up to what an instrument leaves open, such as gain and offset; :mod:`sfumato.audit.consistency` fits that.
+Each is known up to what an instrument leaves open, such as gain and offset; :mod:`sfumato.audit.consistency` fits
+those.
 """
 
 import math
@@ -26,11 +27,12 @@ class Forward:
     """One forward model.
 
     Attributes:
-        about: What it is, in words.
-        predict: Restored image (C, F H, F W) to what would be measured (K, H, W), both float64, up to an affine map.
-        scale_px: Standard deviation of the instrument's blur in pixels of the measurement: how small structures can be.
-        border_px: Pixels of the measurement at each border that light from outside the image reaches.
-        is_light: Whether the measurement is a sum of the light of structures, so that what is invented is too bright.
+        about: Description in words.
+        predict: Maps a restored image (C, F H, F W) to a measurement (K, H, W), both float64, up to an affine map.
+        scale_px: Standard deviation of the instrument's blur in measured pixels: how small structures can be.
+        border_px: Measured pixels at each border that light from outside the image reaches.
+        is_light: Whether the measurement is a sum of the light of structures, so that invented structures are too
+            bright.
     """
 
     about: str
@@ -43,13 +45,14 @@ class Forward:
 def imaging(
     factor: int, *, pixel_um: float, numerical_aperture: float, wavelength_um: float, extension: float = 1.0
 ) -> Forward:
-    """A fluorescence microscope, of which the restored image shows more than passes its aperture.
+    """A fluorescence microscope; the restored image shows more than passes its aperture.
 
-    The restored image is taken to have passed an aperture ``extension`` times as wide, so the blur between the two is
-    the ratio of transfer functions. Pixels of the measurement collect the light of ``factor`` x ``factor`` pixels.
+    The restored image is assumed to have passed an aperture ``extension`` times as wide, so the blur between the two is
+    the ratio of their transfer functions. A measured pixel collects the light of ``factor`` x ``factor`` restored
+    pixels.
 
     Args:
-        factor: Restored pixels on one measured pixel, per axis.
+        factor: Restored pixels per measured pixel, along each axis.
         pixel_um: Side of a measured pixel.
         numerical_aperture: Of the objective.
         wavelength_um: Of the emitted light.
@@ -79,10 +82,10 @@ def imaging(
 
 
 def blurring(factor: int, width_px: float) -> Forward:
-    """A Gaussian blur, where the optics are not known; a width of 0 is that of denoising.
+    """A Gaussian blur, if the optics are unknown; use a width of 0 for denoising.
 
     Args:
-        factor: Restored pixels on one measured pixel, per axis.
+        factor: Restored pixels per measured pixel, along each axis.
         width_px: Standard deviation of the blur in measured pixels.
     """
 
@@ -99,10 +102,10 @@ def blurring(factor: int, width_px: float) -> Forward:
 
 
 def defocusing(settings: PhaseSettings) -> Forward:
-    """Free propagation of light with the restored phase to the planes of the measurement.
+    """Free propagation of light with the restored phase to the measured planes.
 
     Args:
-        settings: Of the problem; its geometry must not be random.
+        settings: Settings of the problem; its geometry must not be random.
 
     Raises:
         ImageError: If it is.

@@ -1,4 +1,4 @@
-"""What an audit leaves behind: maps as one TIFF of named channels, and one page that holds its pictures."""
+"""Write the results of an audit: maps as one TIFF with named channels, and one self-contained page."""
 
 import base64
 import html
@@ -49,7 +49,7 @@ def write_audit(found: Audit, folder: str | Path, *, title: str = "image") -> Pa
 
 
 def audit_files(folder: Path) -> list[Written]:
-    """What :func:`write_audit` leaves in a folder."""
+    """Files that :func:`write_audit` writes to a folder."""
     layers = image_with("image of an audit's maps", lambda notes: notes.keys() >= {"channels", "warnings", "unchecked"})
     kinds = {"maps.tif": layers, "audit.png": PICTURE, "report.html": PAGE}
     return [Written(folder / name, kind) for name, kind in kinds.items()]
@@ -80,7 +80,7 @@ def maps(found: Audit) -> dict[str, Floats]:
 
 
 def domain_map(found: Audit, aspect: str, shape: tuple[int, int]) -> Floats:
-    """Distance of the patch that covers a pixel, relative to what one of a hundred training patches exceeds."""
+    """Distance of the patch that covers a pixel, relative to what one in a hundred training patches exceeds."""
     assert found.domain is not None
     image = np.zeros(shape)
     height, width = found.domain.sides
@@ -93,7 +93,7 @@ def domain_map(found: Audit, aspect: str, shape: tuple[int, int]) -> Floats:
 
 
 def draw_audit(found: Audit) -> "Figure":
-    """The maps side by side; what could not be checked is left blank."""
+    """The maps side by side; checks that could not be made are left blank."""
     figure = new_figure(13, 7.2)
     places = list(figure.subplots(2, 4).ravel())
     for place in places:

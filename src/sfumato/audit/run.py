@@ -1,4 +1,4 @@
-"""The audit of one image: all checks that can be made, what they found in sentences, and what could not be checked."""
+"""Audit one image: run all possible checks, and report in sentences what they found and what could not be checked."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ Array = NDArray[np.generic]
 
 @dataclass(frozen=True, kw_only=True)
 class Optics:
-    """What is known of the instrument; None where nothing is.
+    """What is known of the instrument; None for anything unknown.
 
     Attributes:
         pixel_um: Side of a pixel of the measurement.
@@ -48,19 +48,19 @@ class Optics:
 
 @dataclass(frozen=True)
 class Audit:
-    """All that was found of one image.
+    """All findings about one image.
 
     Attributes:
         measured: Shape (K, H, W).
         restored: Shape (C, F H, F W).
         factor: F.
-        pixel_um: Of the measurement, if known.
-        forward: What the restored image was measured again by, or None.
-        domain: Against the training images, or None.
-        consistency: Against the measurement, or None.
-        disagreement: Of samples, or None.
+        pixel_um: Pixel size of the measurement, if known.
+        forward: The forward model that was used, or None.
+        domain: Comparison with the training images, or None.
+        consistency: Comparison with the measurement, or None.
+        disagreement: Comparison of the samples, or None.
         unchecked: What could not be checked, and why.
-        contradiction: Why the restored image cannot be that of the measurement at all; empty if it can.
+        contradiction: Why the restored image cannot belong to the measurement at all; empty if it can.
     """
 
     measured: Array
@@ -76,7 +76,7 @@ class Audit:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences on what is wrong; none if nothing is."""
+        """Sentences about what is wrong; empty if nothing is."""
         found = []
         if self.domain is not None and self.domain.is_unlike:
             found.append(_unlike(self.domain))
@@ -104,7 +104,7 @@ class Audit:
 
     @property
     def verdicts(self) -> list[str]:
-        """Sentences on what is as it should be."""
+        """Sentences about what is as it should be."""
         found = []
         if self.domain is not None and not self.domain.is_unlike:
             rate = round(1 / self.domain.false_alarms)
@@ -124,7 +124,7 @@ class Audit:
         return found
 
     def _places(self, found: Sequence[tuple[int, int, str]], factor: int) -> str:
-        """The first few, in pixels of the measurement and, if known, micrometres."""
+        """The first few positions, in pixels of the measurement and, if known, micrometres."""
         words = []
         for row, column, note in found[:_MOST_NAMED]:
             y, x = row // factor, column // factor
@@ -151,12 +151,12 @@ def audit(
     Args:
         measured: Shape (K, H, W) or, with one channel, (H, W).
         model: From :func:`sfumato.load`.
-        restored: Shape (C, F H, F W) or (F H, F W); if not given, samples are drawn and their mean is taken.
-        draws: Samples that the restored image is the mean of, shape (N, C, F H, F W).
+        restored: Shape (C, F H, F W) or (F H, F W); by default samples are drawn and their mean is used.
+        draws: Samples whose mean is the restored image, shape (N, C, F H, F W).
         optics: What is known of the instrument.
-        num_samples: How many to draw, if any.
-        num_steps: Network calls per draw; the recipe's if not given.
-        seed: Of the draws.
+        num_samples: Number of samples to draw, if any.
+        num_steps: Network calls per sample; by default the recipe's.
+        seed: Seed of the samples.
 
     Raises:
         ImageError: If the images do not fit the model or each other.
@@ -231,10 +231,10 @@ def judge_domain(image: Array, model: LoadedModel) -> Judgement | None:
 
 
 def choose_forward(image: Array, restored: Array, model: LoadedModel, optics: Optics) -> Forward:
-    """The forward model of a problem: of phases, of known optics, or else a blur whose width is fitted.
+    """The forward model of a problem: for phases, for known optics, or otherwise a blur whose width is fitted.
 
     Raises:
-        ImageError: If there is none between these images.
+        ImageError: If no forward model connects these images.
     """
     factor = _factor(image, restored)
     if model.info.recipe.problem == "phase":
@@ -274,7 +274,7 @@ def _factor(image: Array, restored: Array) -> int:
 
 
 def _unexplained(p: NDArray[np.float64], m: NDArray[np.float64]) -> float:
-    """What of the measurement's variance no gain and offset of the prediction explains."""
+    """Share of the measurement's variance that no gain and offset of the prediction explain."""
     return -sum(float(np.corrcoef(a.ravel(), b.ravel())[0, 1]) for a, b in zip(p, m, strict=True) if np.ptp(a) > 0)
 
 

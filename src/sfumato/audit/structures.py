@@ -1,4 +1,4 @@
-"""Structures in images: smoothing at their scale, their typical contrast, and marked regions as a list."""
+"""Structures in images: smooth at their scale, measure their typical contrast, and list marked regions."""
 
 from types import ModuleType
 from typing import NamedTuple
@@ -17,10 +17,10 @@ class Structure(NamedTuple):
     """A marked region.
 
     Attributes:
-        row: Of its strongest pixel.
-        column: Of the same.
-        area_px: Pixels.
-        strength: Of its strongest pixel.
+        row: Row of its strongest pixel.
+        column: Column of its strongest pixel.
+        area_px: Number of pixels.
+        strength: Value of its strongest pixel.
     """
 
     row: int
@@ -30,12 +30,12 @@ class Structure(NamedTuple):
 
 
 def smooth(image: Floats, scale_px: float) -> Floats:
-    """An image (H, W) averaged with Gaussian weights; beyond its border it goes on by reflection."""
+    """An image (H, W) averaged with Gaussian weights; it is reflected beyond its border."""
     return np.asarray(ndimage().gaussian_filter(image, scale_px, mode="reflect"), np.float64)
 
 
 def typical_contrast(image: Floats) -> float:
-    """Median of what is brighter than Otsu's threshold, less the median of the rest; 0 of a flat image."""
+    """Median of the pixels above Otsu's threshold minus the median of the rest; 0 for a flat image."""
     if np.ptp(image) == 0:
         return 0.0
     bright = image > otsu(image)
@@ -46,9 +46,9 @@ def label(mask: NDArray[np.bool_], strength: Floats, *, least_px: int = 1) -> tu
     """Connected regions of a mask (H, W), corners included: a list, the strongest first, and their numbers from 1.
 
     Args:
-        mask: What is marked.
-        strength: Orders the regions, by the largest value in each.
-        least_px: Smaller regions are left out.
+        mask: The marked pixels.
+        strength: Orders the regions by the largest value in each.
+        least_px: Smaller regions are skipped.
     """
     tool = ndimage()
     regions, number = tool.label(mask, np.ones((3, 3)))
@@ -68,7 +68,7 @@ def label(mask: NDArray[np.bool_], strength: Floats, *, least_px: int = 1) -> tu
 
 
 def ndimage() -> ModuleType:
-    """Scipy's image filters, or an error that says how to get them."""
+    """Scipy's image filters; raises an error that says how to install them."""
     try:
         import scipy.ndimage
     except ImportError as error:
