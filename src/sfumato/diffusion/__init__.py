@@ -1,1 +1,1 @@
-"""The method: a learned schedule, the forward process, the loss, the model, its samplers, its bound."""
+"""The method: learned schedule, forward process, loss, model, samplers and bound."""

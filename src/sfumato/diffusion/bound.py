@@ -1,12 +1,12 @@
-r"""The evidence lower bound in discrete and in continuous time: what the training loss is derived from.
+r"""The evidence lower bound in discrete and continuous time, from which the training loss is derived.
 
 .. math:: L_T = \tfrac12 \sum_{i=2}^{T} (SNR(t_{i-1}) - SNR(t_i))\, \|y - \hat y(z_{t_i})\|^2
           \;\to\; L_\infty = -\tfrac12 \int SNR'(t)\, \|y - \hat y(z_t)\|^2 dt \qquad [CVDM App. D, E]
 
-Weights are per pixel and the sums run over pixels, as in the paper. ``error_sq`` stands for a function of time that
-gives :math:`(y - \hat y(z_t))^2` per pixel, or its expectation. SNR is infinite at t = 0, so the discretised interval
-is [t_min, 1] with :math:`t_i = t_{min} + (1 - t_{min})\, i/T`; the paper has t_min = 0. Functions raise ``ValueError``
-for a t_min that is not between 0 and 1, and for fewer than two steps: their sums start at the second.
+Weights are per pixel and the sums run over pixels, as in the paper. ``error_sq`` is a function of time that returns
+:math:`(y - \hat y(z_t))^2` per pixel, or its expectation. SNR is infinite at t = 0, so the discretised interval is
+[t_min, 1] with :math:`t_i = t_{min} + (1 - t_{min})\, i/T`; the paper has t_min = 0. Functions raise ``ValueError``
+for a t_min that is not between 0 and 1, and for fewer than two steps, since their sums start at the second.
 """
 
 import math
@@ -33,7 +33,7 @@ __all__ = [
 ErrorOfTime = Callable[[Tensor], Tensor]
 
 _ROUNDING = 1e-6
-"""What float32 may take from t num_steps = 1."""
+"""Rounding error of t num_steps = 1 that float32 may cause."""
 
 
 def times(num_steps: int, t_min: float, *, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -72,7 +72,7 @@ def monte_carlo_loss(schedule: Schedule, error_sq: ErrorOfTime, num_steps: int, 
 
     Args:
         schedule: Bound to the condition.
-        error_sq: Square error per pixel at a time.
+        error_sq: Square error per pixel at a given time.
         num_steps: T.
         t_min: Where the interval starts.
         steps: Step numbers, integers, shape (M).
@@ -100,11 +100,11 @@ class DiscretisationBound(NamedTuple):
     r"""Terms of a bound on :math:`|S_T - I|`, with :math:`L_T = -S_T/2`, :math:`L_\infty = -I/2`.  [CVDM App. E.2]"""
 
     difference: Tensor
-    """E1, finite difference against derivative, through the largest SNR'' of each step."""
+    """E1, finite difference against derivative, from the largest SNR'' of each step."""
     riemann: Tensor
     """E2, Riemann sum against integral."""
     first: Tensor
-    """E3, the first step, which the sum leaves out."""
+    """E3, the first step, which the sum omits."""
 
     @property
     def total(self) -> Tensor:
@@ -118,7 +118,8 @@ def discretisation_bound(
     r"""How far T steps can be from continuous time; it grows with :math:`SNR''`, hence the smoothness term.
 
     Note:
-        On [t_min, 1]: the paper's bound is infinite at t = 0. The largest SNR'' of a step is sought at eight points.
+        On [t_min, 1], since the paper's bound is infinite at t = 0. The largest SNR'' of a step is sought at eight
+        points.
     """
     grid = times(num_steps, t_min)
     h = (1 - t_min) / num_steps

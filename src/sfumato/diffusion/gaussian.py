@@ -35,7 +35,7 @@ class Gaussian(NamedTuple):
 
 def amplitudes(log_gamma: Tensor) -> tuple[Tensor, Tensor]:
     r"""Standard deviations of signal and noise, :math:`a = \sqrt\gamma` and :math:`s = \sqrt{1 - \gamma}`."""
-    # The floor keeps the root's gradient finite at t = 0, which a uniform draw of t hits now and then.
+    # The floor keeps the root's gradient finite at t = 0, which a uniform draw of t hits occasionally.
     noise_var = (-torch.expm1(log_gamma)).clamp_min(torch.finfo(log_gamma.dtype).tiny)
     return (log_gamma / 2).exp(), noise_var.sqrt()
 
@@ -46,40 +46,40 @@ def marginal(target: Tensor, log_gamma: Tensor) -> Gaussian:
 
 
 def diffuse(target: Tensor, eps: Tensor, log_gamma: Tensor) -> Tensor:
-    r"""A draw from unit noise: :math:`z_t = \sqrt{\gamma_t}\, y + \sqrt{1 - \gamma_t}\, \epsilon`.  [CVDM App. D]"""
+    r"""Diffuse a target: :math:`z_t = \sqrt{\gamma_t}\, y + \sqrt{1 - \gamma_t}\, \epsilon`.  [CVDM App. D]"""
     a, s = amplitudes(log_gamma)
     return a * target + s * eps
 
 
 def clean_from_eps(noisy: Tensor, eps: Tensor, log_gamma: Tensor) -> Tensor:
-    r"""The target that a noise implies: :math:`y = (z_t - \sqrt{1 - \gamma_t}\,\epsilon)/\sqrt{\gamma_t}`.
+    r"""The target implied by a noise: :math:`y = (z_t - \sqrt{1 - \gamma_t}\,\epsilon)/\sqrt{\gamma_t}`.
 
-    [CVDM Eq. 8]. An error of :math:`\epsilon` is amplified by :math:`s/a`, without bound towards t = 1.
+    [CVDM Eq. 8]. An error in :math:`\epsilon` is amplified by :math:`s/a`, which is unbounded towards t = 1.
     """
     a, s = amplitudes(log_gamma)
     return (noisy - s * eps) / a
 
 
 def velocity(target: Tensor, eps: Tensor, log_gamma: Tensor) -> Tensor:
-    r"""The rotated pair :math:`v = a\,\epsilon - s\,y`, an output that amplifies no error.  [Salimans & Ho 2022]"""
+    r"""The velocity :math:`v = a\,\epsilon - s\,y`, a network output that amplifies no error.  [Salimans & Ho 2022]"""
     a, s = amplitudes(log_gamma)
     return a * eps - s * target
 
 
 def clean_from_velocity(noisy: Tensor, v: Tensor, log_gamma: Tensor) -> Tensor:
-    r"""The target that a velocity implies: :math:`y = a z_t - s v`."""
+    r"""The target implied by a velocity: :math:`y = a z_t - s v`."""
     a, s = amplitudes(log_gamma)
     return a * noisy - s * v
 
 
 def eps_from_velocity(noisy: Tensor, v: Tensor, log_gamma: Tensor) -> Tensor:
-    r"""The noise that a velocity implies: :math:`\epsilon = s z_t + a v`."""
+    r"""The noise implied by a velocity: :math:`\epsilon = s z_t + a v`."""
     a, s = amplitudes(log_gamma)
     return s * noisy + a * v
 
 
 def forward_step(noisy_s: Tensor, log_gamma_s: Tensor, log_gamma_t: Tensor) -> Gaussian:
-    r"""One step of the forward process, s to t.  [CVDM App. B.1]
+    r"""One step of the forward process, from s to t.  [CVDM App. B.1]
 
     .. math:: q(z_t | z_s, x) = N(\sqrt{1 - \hat\beta}\, z_s,\; \hat\beta), \qquad \hat\beta = 1 - \gamma_t/\gamma_s
     """
@@ -88,7 +88,7 @@ def forward_step(noisy_s: Tensor, log_gamma_s: Tensor, log_gamma_t: Tensor) -> G
 
 
 def reverse_step(noisy_t: Tensor, clean: Tensor, log_gamma_t: Tensor, log_gamma_s: Tensor) -> Gaussian:
-    r"""One step back, t to s, if the target were ``clean``.  [CVDM App. B.2; Eq. 2 with a predicted ``clean``]
+    r"""One step back, from t to s, if the target were ``clean``.  [CVDM App. B.2; Eq. 2 with a predicted ``clean``]
 
     .. math:: q(z_s | z_t, y, x) = N\Big(\sqrt{1 - \hat\beta}\,\frac{1 - \gamma_s}{1 - \gamma_t} z_t
               + \sqrt{\gamma_s}\,\frac{\hat\beta}{1 - \gamma_t} y,\; \hat\beta\,\frac{1 - \gamma_s}{1 - \gamma_t}\Big)

@@ -26,11 +26,11 @@ __all__ = [
 ]
 
 LEAST_WEIGHT = 1e-3
-"""Below it, at an SNR of 2e4, the schedule gets less than its gradient; at t = 0 that would be 0 times infinity."""
+"""Below it (SNR above 2e4), the schedule gets less than its gradient, which at t = 0 would be 0 times infinity."""
 
 
 class Losses(NamedTuple):
-    """The terms of the objective as they enter it, weights included, each of shape ()."""
+    """The terms of the objective as they enter it, including weights, each of shape ()."""
 
     diffusion: Tensor
     prior: Tensor
@@ -41,7 +41,7 @@ class Losses(NamedTuple):
 
     @property
     def total(self) -> Tensor:
-        """What training minimises: the plain sum."""
+        """The total that training minimises: the plain sum."""
         return self.diffusion + self.prior + self.consistency + self.smoothness + self.mean
 
 
@@ -53,7 +53,7 @@ def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
 
     Args:
         error: Error of noise or velocity, shape (B, C, *spatial).
-        weight: Of the square error, broadcastable to it; 1 if not given.
+        weight: Weight of the square error, broadcastable to it; 1 by default.
     """
     square = error.square()
     return (square if weight is None else weight * square).mean() / 2
@@ -62,18 +62,19 @@ def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
 def velocity_diffusion(
     v_hat: Tensor, noisy: Tensor, target: Tensor, eps: Tensor, log_gamma: Tensor, weight: Tensor | None = None
 ) -> Tensor:
-    r"""The velocity's square error, from which the network learns, while the schedule learns from the noise's.
+    r"""Square error of the velocity, from which the network learns; the schedule learns from the noise's instead.
 
-    Both gradients come from one pass through the network, if its inputs went in through :func:`with_gradient_times`
-    of :func:`schedule_share`. The second term is 0 and gives the schedule what does not pass through the network.
+    Both gradients come from one pass through the network, if its inputs passed through :func:`with_gradient_times` with
+    the factor :func:`schedule_share`. The second term is 0 and gives the schedule the gradient that bypasses the
+    network.
 
     Args:
         v_hat: The predicted velocity, shape (B, C, *spatial).
-        noisy: What was diffused from ``target`` and ``eps``, without a factor on its gradient.
-        target: What is diffused, shape of ``v_hat``.
+        noisy: The diffused image made of ``target`` and ``eps``, without a factor on its gradient.
+        target: The image to diffuse, shape of ``v_hat``.
         eps: Unit normal noise, shape of ``v_hat``.
         log_gamma: Logarithm of the signal variance, broadcastable to ``v_hat``.
-        weight: Of the velocity's square error; 1 if not given.
+        weight: Weight of the velocity's square error; 1 by default.
     """
     of_velocity = diffusion(velocity(target, eps, log_gamma).detach() - v_hat, weight)
     of_noise = diffusion(eps - eps_from_velocity(noisy, v_hat.detach(), log_gamma))
@@ -81,18 +82,18 @@ def velocity_diffusion(
 
 
 def schedule_share(log_gamma: Tensor, weight: Tensor | None = None) -> Tensor:
-    r"""The factor on the gradient at the network's inputs with which the schedule learns from the noise's error.
+    r"""Factor on the gradient at the network's inputs that makes the schedule learn from the noise's error.
 
-    Since :math:`\epsilon = s z_t + a v`, the errors are tied: :math:`\epsilon - \hat\epsilon = a\,(v - \hat v)`.
+    Since :math:`\epsilon = s z_t + a v`, the errors are related: :math:`\epsilon - \hat\epsilon = a\,(v - \hat v)`.
 
     So :math:`|\epsilon - \hat\epsilon|^2 = \frac{\gamma}{w} \cdot w\,|v - \hat v|^2`: the share is gamma over the
     weight.
 
-    One number per image stands for its pixels, which is exact where they have the same rate.
+    One number per image is used for all its pixels, which is exact if they have the same rate.
 
     Args:
-        log_gamma: Logarithm of the signal variance, shape (B, C, *spatial), or 1 in any place but the first.
-        weight: Of the velocity's square error, of the same shape; 1 if not given.
+        log_gamma: Logarithm of the signal variance, shape (B, C, *spatial); any axis but the first may have length 1.
+        weight: Weight of the velocity's square error, of the same shape; 1 by default.
 
     Returns:
         Shares without gradient, shape (B, 1, ..., 1).
@@ -102,7 +103,7 @@ def schedule_share(log_gamma: Tensor, weight: Tensor | None = None) -> Tensor:
 
 
 def with_gradient_times(factor: Tensor, values: Tensor) -> Tensor:
-    """The same values, exactly; their gradient is passed on times ``factor``."""
+    """Return exactly the same values; their gradient is multiplied by ``factor``."""
     return values + (factor - 1) * (values - values.detach())
 
 
@@ -113,7 +114,7 @@ def prior(schedule: Schedule, target: Tensor) -> Tensor:
 
     Args:
         schedule: Bound to the condition.
-        target: What is diffused, shape (B, C, *spatial).
+        target: The image to diffuse, shape (B, C, *spatial).
     """
     end = marginal(target, schedule.log_gamma(torch.ones((), dtype=target.dtype, device=target.device)))
     unit = Gaussian(torch.zeros_like(end.mean), torch.ones_like(end.var))
@@ -125,8 +126,8 @@ def consistency(schedule: Schedule, t: Tensor) -> Tensor:
 
     .. math:: E\,(\gamma' + \beta\gamma)^2 + (\gamma(0) - 1)^2 + \gamma(1)^2
 
-    The second part is 0 for every schedule, since rho(0) = 0, and is not computed; the first is 0 for all but
-    ``PaperSchedule``.
+    The second part is 0 for every schedule, since rho(0) = 0, and is not computed; the first is 0 for all schedules
+    except ``PaperSchedule``.
 
     Args:
         schedule: Bound to the condition.
@@ -151,7 +152,7 @@ def snr_smoothness(schedule: Schedule, t: Tensor, *, t_min: float = 0.1) -> Tens
 
     Note:
         SNR is infinite at t = 0, so the expectation runs over [t_min, 1]. The paper has the norm, not its square; with
-        the square both terms are of one kind, and a mean over a batch estimates it without bias.
+        the square, both terms are of the same kind, and a mean over a batch estimates it without bias.
 
     Args:
         schedule: Bound to the condition.

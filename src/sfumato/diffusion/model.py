@@ -18,58 +18,59 @@ from sfumato.diffusion.schedule import Schedule
 __all__ = ["CVDM", "Form", "Objective", "Predicts", "Smoothness"]
 
 Predicts = Literal["velocity", "noise"]
-"""What the network outputs: ``noise`` is the paper's, ``velocity`` amplifies no error."""
+"""What the network outputs: ``noise`` as in the paper, or ``velocity``, which amplifies no error."""
 
 Form = Literal["clean", "noise", "velocity"]
-"""Three equivalent ways to say what is in a noisy image: each follows from any other and the noise level."""
+"""Three equivalent descriptions of a noisy image: each follows from any other and the noise level."""
 
 Objective = Literal["min_snr", "velocity", "noise", "elbo"]
-"""Whose square error the network learns from. ``min_snr`` weights the velocity's by min(1, 20 / SNR): where noise is
-faint, its error is mostly what nobody can know. ``elbo`` weights the noise's by -SNR'/SNR, the exact bound on
-[t_min, 1]. The schedule learns from the noise's error, as in the paper, and with ``elbo`` from the bound: from the
-velocity's, which is least where there is no noise, all rates would fall to their lower bound."""
+"""The square error that the network learns from. ``min_snr`` weights the velocity's by min(1, 20 / SNR): where noise is
+faint, its error is mostly unpredictable. ``elbo`` weights the noise's by -SNR'/SNR, the exact bound on [t_min, 1]. The
+schedule learns from the noise's error, as in the paper, and with ``elbo`` from the bound. The velocity's error is least
+where there is no noise, so if the schedule learned from it, all rates would fall to their lower bound."""
 
 _MOST_SNR = 20.0
-"""Above it ``min_snr`` gives less weight, as Hang et al. 2023 (arXiv 2303.09556) do above 5. At 5 narrow posteriors are
-learned too badly: the check of benchmarks/training_on_exact.py fails."""
+"""Above this SNR, ``min_snr`` lowers the weight, as Hang et al. 2023 (arXiv 2303.09556) do above 5. With 5, narrow
+posteriors are learned too badly: the check of benchmarks/training_on_exact.py fails."""
 
 _LEAST_NOISE = 1e-6
-"""Variance that is added at least, in training: `PaperSchedule` alone can add less than none, and then learns on."""
+"""Least variance added in training: only `PaperSchedule` can add less than none, and this lets it keep learning."""
 
 Residual = bool | Literal["last"]
 Smoothness = Literal["gamma", "snr"]
-"""Whose curvature the smoothness term holds down."""
+"""The function whose curvature the smoothness term limits."""
 
 _CURVATURES: dict[Smoothness, Callable[[Schedule, Tensor], Tensor]] = {
     "gamma": losses.smoothness,
     "snr": losses.snr_smoothness,
 }
 _SMOOTHNESS_WEIGHTS: dict[Smoothness, float] = {"gamma": 3e-4, "snr": 6e-8}
-"""The reference code has 1e-3 for ``gamma``, which holds almost all rates at their lower bound. SNR'' is larger: with
-6e-8 the terms start training with about the same size."""
+"""The reference code has 1e-3 for ``gamma``, which keeps almost all rates at their lower bound. SNR'' is larger: with
+6e-8, the two terms have about the same size when training starts."""
 
 
 class CVDM(nn.Module):
     r"""A conditional variational diffusion model.
 
-    What is diffused is :math:`(y - c(x)) / scale` with a centre :math:`c`: 0 by default; the condition itself
-    (``residual``, for super-resolution), or its last channels, where they are a first guess; or the output of a mean
-    network (zero-mean diffusion, arXiv 2406.04388), which is trained along by mean square error and shown to the
-    denoising network.
+    The model diffuses :math:`(y - c(x)) / scale` with a centre :math:`c`. The centre is 0 by default; the condition
+    itself (``residual``, for super-resolution), or its last channels, if they are a first estimate; or the output of a
+    mean network (zero-mean diffusion, arXiv 2406.04388), which is trained together with the rest by mean square error
+    and is also an input of the denoising network.
 
     Args:
         schedule: Makes a :class:`~sfumato.diffusion.schedule.Schedule` from a condition (B, K, *spatial).
         network: Maps the concatenation of condition, gamma and noisy target, (B, K + 2 C, *spatial), to
-            (B, C, *spatial); a mean network's output stands after the condition, K + 3 C channels.
+            (B, C, *spatial); a mean network's output follows the condition, for K + 3 C channels.
         target_channels: C.
         predicts: What ``network`` outputs.
-        objective: What the network learns from; if not given ``min_snr`` for a velocity, and ``noise`` for noise.
+        objective: The error the network learns from; by default ``min_snr`` for velocity and ``noise`` for noise.
         mean_network: Maps the condition to the mean (B, C, *spatial).
-        residual: Diffuse the difference from the condition, which must have C channels; if ``"last"``, from its last C.
+        residual: Diffuse the difference from the condition, which must have C channels, or with ``"last"`` from its
+            last C.
         scale: Divides what is diffused, so that it has about half of unit size; training measures it.
         smoothness: ``gamma`` (the paper's choice) or ``snr`` (its motivation).
-        smoothness_weight: The paper's alpha; if not given 3e-4 for ``gamma`` and 6e-8 for ``snr``, whose square
-            curvature is some 5e3 times larger.
+        smoothness_weight: The paper's alpha; by default 3e-4 for ``gamma`` and 6e-8 for ``snr``, whose square curvature
+            is some 5e3 times larger.
         t_min: Where the times of ``elbo`` start; its weight is infinite at 0, where SNR is.
 
     Example:
@@ -82,7 +83,7 @@ class CVDM(nn.Module):
     """
 
     draws_samples: ClassVar[bool] = True
-    """Whether there is a posterior to draw from."""
+    """Whether there is a posterior to sample."""
 
     def __init__(
         self,
@@ -123,7 +124,7 @@ class CVDM(nn.Module):
         self.t_min = t_min
 
     def center(self, condition: Tensor) -> Tensor | None:
-        """What is known of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
+        """The known part of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
         if self.mean_network is not None:
             return self.mean_network(condition).to(condition.dtype)
         if not self.residual:
@@ -138,14 +139,14 @@ class CVDM(nn.Module):
     def predict(
         self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None, form: Form = "clean"
     ) -> Tensor:
-        """Ask the network, once, what is in ``noisy``.  [CVDM Eq. 8]
+        """Run the network once to predict what is in ``noisy``.  [CVDM Eq. 8]
 
         Args:
             noisy: :math:`z_t`, shape (B, C, *spatial).
             log_gamma: Logarithm of the signal variance, broadcastable to ``noisy``.
             condition: Shape (B, K, *spatial).
-            center: What :meth:`center` gave for this condition.
-            form: What to return; nothing else is computed.
+            center: Result of :meth:`center` for this condition.
+            form: The form to return; nothing else is computed.
 
         Returns:
             The clean image (in units of what is diffused, see :class:`CVDM`), the noise or the velocity, shape of
@@ -168,12 +169,12 @@ class CVDM(nn.Module):
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The objective on one batch, a pure function of its arguments.  [CVDM Eq. 6, Alg. 1]
 
-        Algorithm 1 draws (condition, target), t and eps, and descends the gradient of the total of what is returned.
+        Algorithm 1 draws (condition, target), t and eps, and descends the gradient of the returned total.
 
         Args:
-            condition: What was measured, shape (B, K, *spatial).
-            target: What is sought, shape (B, C, *spatial).
-            t: Times in [0, 1], shape (B); ``elbo`` moves those of its term to [t_min, 1].
+            condition: The measured image, shape (B, K, *spatial).
+            target: The image to predict, shape (B, C, *spatial).
+            t: Times in [0, 1], shape (B); ``elbo`` maps the times of its term to [t_min, 1].
             eps: Unit normal noise, shape of ``target``.
 
         Returns:
@@ -208,7 +209,7 @@ class CVDM(nn.Module):
         )
 
     def _weight(self, schedule: Schedule, t: Tensor, log_gamma: Tensor) -> Tensor | None:
-        """Of the square error at times t, shape of the rate; None for 1."""
+        """Weight of the square error at times t, shape of the rate; None for 1."""
         if self.objective == "min_snr":
             # Detached: otherwise the schedule could lower its loss by spending time where the weight is small.
             return (_MOST_SNR * (-log_gamma).expm1()).clamp(max=1).detach()
@@ -217,11 +218,11 @@ class CVDM(nn.Module):
         return None
 
     def validated(self, terms: Losses) -> Tensor:
-        """Which of the terms say how good a model is; the others say how it is to learn."""
+        """The terms that measure how good a model is; the others only guide learning."""
         return terms.diffusion + terms.prior
 
     def forward(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
-        """The same as :meth:`loss`: training goes through here, where DistributedDataParallel listens."""
+        """The same as :meth:`loss`; training calls this one, so that DistributedDataParallel is involved."""
         return self.loss(condition, target, t, eps)
 
     def _check_batch(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> None:

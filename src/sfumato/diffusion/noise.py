@@ -1,11 +1,10 @@
-r"""Noise without state: unit normals as a pure function of seed, sample, image, step, channel and global coordinates.
+r"""Stateless noise: unit normals as a pure function of seed, sample, image, step, channel and global coordinates.
 
 .. math:: \xi = BoxMuller(Philox4x32_{10}(coordinates;\; key(seed, sample, image, step, channel)))
 
-So a result does not depend on how an image is cut into tiles, on batches, workers or restarts: the noise of a crop is
-the crop of the noise. Philox is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as
-1, 2, 3" (SC 2011); it is written out here in torch, since torch's own generator hides its counter and differs between
-devices.
+A result therefore does not depend on tiles, batches, workers or restarts: the noise of a crop is the crop of the noise.
+Philox is the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). It is
+implemented here in torch, since torch's own generator hides its counter and differs between devices.
 """
 
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ def philox(counter: Sequence[Tensor], key: Sequence[Tensor]) -> Words:
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(_ROUNDS):
-        # Products of 32-bit words wrap around in int64, but their bits are right; the masks drop the sign's copies.
+        # Products of 32-bit words wrap around in int64, but their bits are right; the masks drop copies of the sign.
         product0, product1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c2 = (product1 >> 32) & _WORD ^ c1 ^ k0, (product0 >> 32) & _WORD ^ c3 ^ k1
         c1, c3 = product1 & _WORD, product0 & _WORD
@@ -51,8 +50,8 @@ class NoiseField:
     """Unit normal noise over an unbounded image, addressed by where it is used.
 
     Attributes:
-        seed: Any whole number from 0 on of up to 64 bits.
-        sample: Number of the first posterior sample, so that later ones can be drawn in later calls.
+        seed: Any non-negative integer of up to 64 bits.
+        sample: Number of the first posterior sample, so that more can be drawn in later calls.
         image: Number of the first image of a batch, so that a batch can be split.
         origin: Global coordinates of the first pixel, one per spatial axis; all 0 if empty.
 
@@ -82,7 +81,7 @@ class NoiseField:
         """Noise for one sampling step.
 
         Args:
-            step: Number of the step, or a tensor that holds it; 0 is the initial state.
+            step: Number of the step, or a tensor that holds it; step 0 is the initial state.
             shape: (N, B, C, *spatial), with one to three spatial axes.
             dtype: Of the result.
             device: Of the result.
@@ -110,7 +109,7 @@ class NoiseField:
         return normals.flatten(-2).narrow(-1, origin[-1] - start * _LANES, spatial[-1]).to(dtype)
 
     def _keys(self, step: int | Tensor, shape: torch.Size, device: torch.device | str | None) -> Words:
-        """One key per (sample, image, channel), by a first pass of Philox under the seed."""
+        """One key per (sample, image, channel), from a first pass of Philox under the seed."""
         samples, images, channels = (
             _axis(first, first + size, place, len(shape), device)
             for place, (first, size) in enumerate(zip((self.sample, self.image, 0), shape[:3], strict=True))

@@ -1,7 +1,7 @@
-r"""Summaries of posterior samples, streamed: mean, standard deviation and quantiles without keeping all samples.
+r"""Summarise a stream of posterior samples: mean, standard deviation and quantiles without keeping all samples.
 
 Means and squares are merged block by block (Chan, Golub & LeVeque 1983). A quantile needs only the samples between it
-and the nearer end: for a 90% interval of 64 samples that is 4 + 4 of them.
+and the nearer end: 4 + 4 samples for a 90% interval of 64.
 """
 
 import math
@@ -19,12 +19,12 @@ __all__ = ["Posterior"]
 class Posterior:
     r"""Mean, standard deviation and quantiles of a stream of samples.
 
-    The quantile at level q is the order statistic at position :math:`q (N + 1)`, interpolated, so that between two of
-    them a further draw falls with the probability that their levels say: :math:`E\,[coverage\ of\ (x_{(i)}, x_{(j)})] =
+    The quantile at level q is the order statistic at position :math:`q (N + 1)`, interpolated, so that a further sample
+    falls between two quantiles with the probability their levels state: :math:`E\,[coverage\ of\ (x_{(i)}, x_{(j)})] =
     (j - i)/(N + 1)`. Levels beyond the first and last sample give those samples.
 
     Args:
-        num_samples: N, how many samples will be added in all; fixes what must be kept for the quantiles.
+        num_samples: N, the total number of samples that will be added; determines what must be kept for the quantiles.
         quantiles: Levels between 0 and 1.
 
     Example:
@@ -50,14 +50,14 @@ class Posterior:
 
     @classmethod
     def of(cls, blocks: Iterable[Tensor], num_samples: int, *, quantiles: Sequence[float] = ()) -> Self:
-        """Summarise blocks of samples, each (n, ...), ``num_samples`` in all, one block in memory at a time."""
+        """Summarise blocks of samples, each (n, ...), ``num_samples`` in total, with one block in memory at a time."""
         posterior = cls(num_samples, quantiles=quantiles)
         for block in blocks:
             posterior.add(block)
         return posterior
 
     def add(self, samples: Tensor) -> Self:
-        """Take in a block of samples, shape (n, ...), all blocks with the same pixels."""
+        """Add a block of samples, shape (n, ...); all blocks must have the same pixels."""
         if not isinstance(samples, Tensor) or not samples.is_floating_point() or samples.ndim < 1:
             raise ValueError(
                 f"samples are {getattr(samples, 'dtype', type(samples).__name__)}; expected a floating-point tensor of "
@@ -101,7 +101,7 @@ class Posterior:
         return (self._squares / (self.count - 1)).sqrt()
 
     def quantile(self, level: float) -> Tensor:
-        """The quantile at one of the announced levels, once all samples are in, shape (...)."""
+        """The quantile at one of the announced levels, after all samples are added, shape (...)."""
         if level not in self.quantiles:
             raise ValueError(f"level {level} was not announced; Posterior(..., quantiles={[*self.quantiles, level]})")
         if self.count != self.num_samples:

@@ -1,8 +1,8 @@
-r"""Regression: one network, trained by mean square error, that gives one image and no uncertainty.
+r"""Regression: one network, trained by mean square error, that returns one image and no uncertainty.
 
 .. math:: \hat y(x) = network(x) \;(+\, x\ \text{if residual}), \qquad L = E \|y - \hat y(x)\|^2
 
-Its optimum is the posterior mean, the image that the mean of many samples of a diffusion model tends to.
+Its optimum is the posterior mean, which the mean of many samples of a diffusion model also approaches.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,9 @@ __all__ = ["Regression"]
 
 
 class Regression(CVDM):
-    """A :class:`~sfumato.diffusion.model.CVDM` whose mean network says all there is: nothing is left to diffuse.
+    """A :class:`~sfumato.diffusion.model.CVDM` that consists of its mean network: nothing is left to diffuse.
 
-    What trains, stores or samples a CVDM does so with this one: all samples are the same image.
+    It can be trained, stored and sampled like a CVDM; all samples are the same image.
 
     Args:
         network: Maps a condition (B, K, *spatial) to (B, C, *spatial).
@@ -50,24 +50,24 @@ class Regression(CVDM):
     def predict(
         self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None, form: Form = "clean"
     ) -> Tensor:
-        """Nothing is left once the centre is known: clean image 0, and all of ``noisy`` is noise."""
+        """Nothing is left once the centre is known: the clean image is 0, and all of ``noisy`` is noise."""
         if form == "clean":
             return torch.zeros_like(noisy)
         noise = noisy / (-torch.expm1(log_gamma)).sqrt()
         return noise if form == "noise" else (log_gamma / 2).exp() * noise
 
     def validated(self, terms: Losses) -> Tensor:
-        """The mean square error, which is all there is."""
+        """The mean square error, the only term."""
         return terms.mean
 
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The mean square error, under the name ``mean``; ``t`` and ``eps`` are ignored.
 
         Args:
-            condition: What was measured, shape (B, K, *spatial).
-            target: What is sought, shape (B, C, *spatial).
-            t: Of any value, shape (B).
-            eps: Of any value, shape of ``target``.
+            condition: The measured image, shape (B, K, *spatial).
+            target: The image to predict, shape (B, C, *spatial).
+            t: Ignored, shape (B).
+            eps: Ignored, shape of ``target``.
         """
         self._check_batch(condition, target, t, eps)
         nothing, error = target.new_zeros(()), losses.mean(target, self.center(condition))

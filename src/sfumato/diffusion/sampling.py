@@ -1,6 +1,6 @@
-"""Sampling: from pure noise to draws of the posterior, in a few network calls.
+"""Sample the posterior: from pure noise to samples, in a few network calls.
 
-One loop over the noise levels of a :mod:`~sfumato.diffusion.sampling_grid`; the steps between them are the
+One loop runs over the noise levels of a :mod:`~sfumato.diffusion.sampling_grid`; the steps between them are taken by
 :mod:`~sfumato.diffusion.solvers`.
 """
 
@@ -31,7 +31,7 @@ class Noise(Protocol):
 
 
 class Denoiser(Protocol):
-    """What can be sampled from; :class:`~sfumato.diffusion.model.CVDM` is one."""
+    """A model that can be sampled; :class:`~sfumato.diffusion.model.CVDM` is one."""
 
     target_channels: int
     scale: float
@@ -42,7 +42,7 @@ class Denoiser(Protocol):
         ...
 
     def center(self, condition: Tensor) -> Tensor | None:
-        """What is added back after sampling."""
+        """The image added back after sampling."""
         ...
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None) -> Tensor:
@@ -66,33 +66,33 @@ def sample(
     last_noise: float = LAST_NOISE,
     progress: Callable[[int], None] | None = None,
 ) -> Tensor:
-    """Draw from the posterior of the target given the condition.
+    """Sample the posterior of the target given the condition.
 
     The rate network (and the mean network) runs once, the denoising network ``num_steps`` times. A model in training
-    mode is put into evaluation mode meanwhile: a draw depends on nothing random but ``seed``.
+    mode is put into evaluation mode meanwhile: nothing random but ``seed`` affects a sample.
 
     Args:
         model: A trained model.
-        condition: What was measured, floating point, finite, shape (B, K, *spatial).
-        num_samples: N draws per image; they go through the network together.
-        num_steps: Network calls per draw.
+        condition: The measured image, floating point, finite, shape (B, K, *spatial).
+        num_samples: N samples per image; they go through the network together.
+        num_steps: Network calls per sample.
         solver: See the table of :mod:`~sfumato.diffusion.solvers`.
-        eta: Amount of noise added on the way, from 0 (none: the draw is a function of its initial state) to 1.
+        eta: Amount of noise added at each step, from 0 (none: the sample is a function of its initial state) to 1.
         seed: A number, or a :class:`~sfumato.diffusion.noise.NoiseField` to place the condition in a larger image,
             sample set or batch, or any function with its signature.
-        clamp: Lowest and highest value of the clean prediction, in units of what is diffused; give the data's range
-            with a margin, or None.
-        initial: State at t = 1 in place of noise, shape (N, B, C, *spatial).
+        clamp: Lowest and highest value of the clean prediction, in units of what is diffused; give the range of the
+            data with a margin, or None.
+        initial: State at t = 1 to use instead of noise, shape (N, B, C, *spatial).
         grid: ``log_snr``, uniform in the log-SNR of a pixel at the reference rate, or ``uniform`` in t, the paper's.
-        last_noise: Of the ``log_snr`` grid: -log gamma of the last network call at the reference rate, which is the
-            variance of its noise. A network that was never trained on so little noise leaves it in the draws.
-        progress: Called after every network call with ``num_samples``; what it raises ends the sampling.
+        last_noise: For the ``log_snr`` grid: -log gamma of the last network call at the reference rate, which is its
+            noise variance. A network that was never trained on so little noise leaves it in the samples.
+        progress: Called after every network call with ``num_samples``; an exception it raises ends the sampling.
 
     Returns:
-        Draws of shape (N, B, C, *spatial).
+        Samples of shape (N, B, C, *spatial).
 
     Raises:
-        ValueError: If an argument is not as above.
+        ValueError: If an argument is not as described.
         ModelFileError: If the schedule does not fall from t = 0 to t = 1, or from step to step of a uniform grid.
 
     Example:
@@ -133,14 +133,14 @@ def sample(
 
 
 def as_target(clean: Tensor, center: Tensor | None, scale: float) -> Tensor:
-    """The target that a clean image, in units of what is diffused, stands for: scaled, and its centre added."""
+    """Convert a clean image, in units of what is diffused, to a target: scale it and add its centre."""
     clean = scale * clean
     return clean if center is None else center + clean
 
 
 @contextlib.contextmanager
 def _evaluating(model: Denoiser) -> Iterator[None]:
-    """Put every layer into evaluation mode, which turns dropout off, and give each its own mode back."""
+    """Put every layer into evaluation mode, which disables dropout, and restore each layer's own mode afterwards."""
     layers = [layer for layer in model.modules() if layer.training] if isinstance(model, nn.Module) else []
     try:
         for layer in layers:
@@ -154,7 +154,7 @@ def _evaluating(model: Denoiser) -> Iterator[None]:
 def _path(
     schedule: Schedule, condition: Tensor, num_steps: int, grid: SamplingGrid, last_noise: float
 ) -> tuple[Tensor, list[float]]:
-    """Log gamma at t = 1 and the fractions of it at which the network is asked."""
+    """Log gamma at t = 1, and the fractions of it at which the network is called."""
     end = schedule.log_gamma(condition.new_ones(()))
     if not bool((end < 0).all()):
         raise ModelFileError(

@@ -1,6 +1,7 @@
-r"""Sampling grids: at which noise levels the network is asked, from pure noise downwards.
+r"""Sampling grids: the noise levels at which the network is called, from pure noise downwards.
 
-A grid is a list of fractions of log gamma at t = 1, the same for every image: it depends on constants of the model.
+A grid is a list of fractions of log gamma at t = 1. It depends only on constants of the model, so it is the same for
+all images.
 """
 
 import itertools
@@ -25,14 +26,14 @@ LAST_NOISE = 1e-6
 def grid_of(
     schedule: Schedule, like: Tensor, num_steps: int, grid: SamplingGrid = "log_snr", last_noise: float = LAST_NOISE
 ) -> list[float]:
-    """Fractions of log gamma at t = 1 at which the network is asked, from 1 downwards: the same for any image.
+    """Fractions of log gamma at t = 1 at which the network is called, from 1 downwards: the same for any image.
 
     Args:
         schedule: Bound to any condition.
-        like: A tensor of the type and on the device to compute on.
-        num_steps: How many.
+        like: A tensor with the dtype and device to use.
+        num_steps: Number of fractions.
         grid: As in :func:`sfumato.sample`.
-        last_noise: As there.
+        last_noise: As in :func:`sfumato.sample`.
     """
     if grid == "log_snr":
         return log_snr_grid(num_steps, schedule.reference_rate, last_noise)
@@ -76,5 +77,5 @@ def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
 
 
 def _softplus(value: float) -> float:
-    """log(1 + exp(value)), which large values do not overflow."""
+    """log(1 + exp(value)) without overflow for large values."""
     return max(value, 0.0) + math.log1p(math.exp(-abs(value)))

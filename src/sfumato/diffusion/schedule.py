@@ -1,10 +1,10 @@
-r"""The variance schedule: how fast each pixel of the target is drowned in noise.
+r"""The variance schedule: how fast noise replaces each pixel of the target.
 
 .. math:: \gamma(t, x) = \exp(-\lambda(x) \rho(t)), \qquad \beta(t, x) = \lambda(x) \tau(t)
           \qquad [CVDM Sec. 3.2, Eqs. 4, 5]
 
-A :class:`Schedule` is a value bound to one condition x: it holds the rate :math:`\lambda(x)`, computed once
-by a network, and a warp of time :math:`\rho, \tau`. Modules that make one are called with the condition:
+A :class:`Schedule` is a value bound to one condition x. It holds the rate :math:`\lambda(x)`, computed once by a
+network, and a warp of time :math:`\rho, \tau`. The modules that make schedules are called with the condition:
 ``schedule = LearnedSchedule(network)(condition)``.
 
 Time is one scalar per image, so :math:`\rho` and :math:`\tau` are evaluated on vectors of B numbers, never on
@@ -41,11 +41,11 @@ class Schedule:
     r"""A schedule bound to one condition.
 
     Attributes:
-        rate: :math:`\lambda(x) > 0`, shape (B, C, *spatial), or 1 in any place where it is the same for all. For every
-            schedule with :math:`\rho(1) = 1` (all but ``PaperSchedule``) it is :math:`\int_0^1 \beta(t, x) dt`, the map
-            of [CVDM App. M].
+        rate: :math:`\lambda(x) > 0`, shape (B, C, *spatial); axes along which it is constant may have length 1. For
+            every schedule with :math:`\rho(1) = 1` (all but ``PaperSchedule``) it is :math:`\int_0^1 \beta(t, x) dt`,
+            the map of [CVDM App. M].
         warp: The time functions.
-        reference_rate: A constant of the model, not of the image, which places the sampling grid.
+        reference_rate: A constant of the model, not of the image, that determines the sampling grid.
 
     Times ``t`` have shape () or (B).
     """
@@ -103,16 +103,16 @@ class Schedule:
         return snr * slope if order == 1 else snr * (slope.square() + self.log_snr(t, 2))
 
     def residual(self, t: Tensor) -> Tensor:
-        r"""How far the pair is from its differential equation: :math:`\gamma' + \beta\gamma`.  [CVDM Eq. 4]
+        r"""Residual of the differential equation, :math:`\gamma' + \beta\gamma`.  [CVDM Eq. 4]
 
-        0 for every schedule but ``PaperSchedule``, which learns :math:`\rho` and :math:`\tau` apart.
+        0 for every schedule but ``PaperSchedule``, which learns :math:`\rho` and :math:`\tau` separately.
         """
         clock = self.warp(t)
         gamma = (-self.rate * _like_images(clock.rho, self.rate)).exp()
         return self.rate * _like_images(clock.tau - clock.rho_dot, self.rate) * gamma
 
     def _log_gammas(self, t: Tensor, order: Order) -> list[Tensor]:
-        """Log gamma and its derivatives up to ``order``, from one reading of the clock."""
+        """Log gamma and its derivatives up to ``order``, from one evaluation of the clock."""
         return [-self.rate * _like_images(value, self.rate) for value in self.warp(t)[: order + 1]]
 
 
@@ -188,7 +188,7 @@ class GlobalSchedule(LearnedSchedule):
 
 
 class _OneNumber(nn.Module):
-    """The network of a schedule that is the same everywhere: one parameter, whatever the condition."""
+    """The rate network of a schedule that is the same everywhere: one parameter, whatever the condition."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,12 +201,12 @@ class _OneNumber(nn.Module):
 class PaperSchedule(nn.Module):
     r"""The schedule as printed: a positive rate and two time networks with soft constraints.  [CVDM Sec. 3.2, App. G]
 
-    Nothing bounds the rate, ties :math:`\tau` to :math:`\rho'` or keeps :math:`\rho` monotone but the loss; a test in
-    this project shows an instance that is not monotone. ``LearnedSchedule`` is therefore the default.
+    Only the loss bounds the rate, ties :math:`\tau` to :math:`\rho'` and keeps :math:`\rho` monotone; a test in this
+    project shows an instance that is not monotone. ``LearnedSchedule`` is therefore the default.
 
     Args:
         network: Maps a condition (B, K, *spatial) to raw rates (B, C, *spatial), made positive by softplus.
-        rate_init: Rate before training where ``network`` gives 0. With a plain softplus of it, log 2, training
+        rate_init: Rate before training where ``network`` gives 0. With a plain softplus of 0, which is log 2, training
             would start near :math:`\gamma(1) = 1/2` and leave it very slowly.
         num_units: Sigmoid units of each time network.
     """
@@ -235,7 +235,7 @@ class _FixedSchedule(nn.Module):
         self.warp = warp
 
     def forward(self, condition: Tensor) -> Schedule:
-        """Bind the schedule to ``condition``, of which only dimensions, dtype and device matter."""
+        """Bind the schedule to ``condition``; only its dimensions, dtype and device matter."""
         rate = condition.new_full([1] * condition.ndim, self.rate)
         return Schedule(rate, self.warp, reference_rate=self.rate)
 
@@ -277,7 +277,7 @@ class LinearSchedule(_FixedSchedule):
 class CosineSchedule(_FixedSchedule):
     r"""Fixed :math:`\gamma = \cos^2\theta(t)/\cos^2\theta(0)`, stopped where :math:`\gamma(1)` = ``gamma_end``.
 
-    [Nichol & Dhariwal 2021, Eq. 17], whose cosine would reach 0, an infinite rate, at t = 1.
+    [Nichol & Dhariwal 2021, Eq. 17]; their cosine would reach 0, an infinite rate, at t = 1.
 
     Args:
         gamma_end: Signal variance that remains at t = 1.

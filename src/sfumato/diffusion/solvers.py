@@ -1,13 +1,13 @@
-r"""Solvers: one step from a noise level to the next lower one, each a short function with its own noise.
+r"""Solvers: one step from a noise level to the next lower one; each is a short function with its own noise.
 
 With :math:`a = \sqrt\gamma`, :math:`s = \sqrt{1-\gamma}` and half log-SNR :math:`l = \log(a/s)`, a step of
 :math:`h = l_1 - l_0` is, per pixel,
 
 .. math:: z_1 = \frac{s_1}{s_0} e^{-\eta^2 h} z_0 - a_1\, expm1(-(1+\eta^2) h)\, D + s_1 \sqrt{-expm1(-2\eta^2 h)}\, \xi
 
-where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``). The
-step is exact if the prediction stays at D all through it, whatever its length; what varies is the solver's error.
-The schedule's drift is diagonal and known in closed form; only the network couples pixels.  [DPM-Solver++]
+where D is the predicted clean image (``first_order``) or its extrapolation from the last two predictions (``2m``). A
+step of any length is exact if the prediction stays at D throughout; the solver's error comes from its variation. The
+schedule's drift is diagonal and known in closed form; only the network couples pixels.  [DPM-Solver++]
 
 =============  =====  ==========================================================================
 solver         eta    known as
@@ -34,7 +34,7 @@ Solver = Literal["2m", "first_order", "algorithm2"]
 
 
 class NoiseLevel(NamedTuple):
-    """A noise level per pixel; logarithms, because s spans many orders of magnitude."""
+    """A noise level per pixel; stored as logarithms, because s spans many orders of magnitude."""
 
     log_gamma: Tensor
     log_s: Tensor
@@ -48,14 +48,14 @@ class NoiseLevel(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What a second-order solver remembers of the step before."""
+    """What a second-order solver remembers of the previous step."""
 
     clean: Tensor
     h: Tensor
 
 
 class Step(NamedTuple):
-    """What a solver knows: two noise levels, the clean image predicted at the first, and the past (none at first)."""
+    """What a solver knows: two noise levels, the clean image predicted at the first, and the past (None at first)."""
 
     now: NoiseLevel
     after: NoiseLevel
@@ -71,7 +71,7 @@ class Step(NamedTuple):
 
 
 Draw = Callable[[], Tensor]
-"""Gives unit noise of the state's shape; it is called only where noise is added."""
+"""Returns unit noise of the state's shape; called only where noise is added."""
 
 
 def first_order(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
@@ -81,7 +81,7 @@ def first_order(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
 
 
 def second_order(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
-    """The module's formula with D extrapolated to the middle of the step; the first step has no past to do so from."""
+    """The module's formula with D extrapolated to the middle of the step; the first step has no past to use."""
     if step.past is not None:
         guess = step.clean + (step.clean - step.past.clean) * (step.h / (2 * step.past.h))
         step = step._replace(clean=guess)
@@ -89,7 +89,7 @@ def second_order(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
 
 
 def algorithm2(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
-    r"""The mean for eta = 1, and noise of variance :math:`\hat\beta = 1 - \gamma_0/\gamma_1`.  [CVDM Alg. 2]"""
+    r"""The mean for eta = 1, with noise of variance :math:`\hat\beta = 1 - \gamma_0/\gamma_1`.  [CVDM Alg. 2]"""
     beta_hat = -torch.expm1(step.now.log_gamma - step.after.log_gamma)
     return _mean(state, step, eta=1.0) + beta_hat.sqrt() * draw()
 
@@ -99,7 +99,7 @@ SOLVERS: Mapping[str, Callable[[Tensor, Step, float, Draw], Tensor]] = {
     "first_order": first_order,
     "algorithm2": algorithm2,
 }
-"""By name: each takes the state, the step, eta and a source of noise, and gives the state after the step."""
+"""Solvers by name: each takes the state, the step, eta and a source of noise, and returns the state after the step."""
 
 
 def _mean(state: Tensor, step: Step, eta: float) -> Tensor:

@@ -1,7 +1,7 @@
 r"""A hint at uncertainty that needs no samples.
 
 The paper suggests that the integral of the schedule's :math:`\beta` shows where a restored image is uncertain: one pass
-of the rate network in place of many draws. It is a relative hint in no unit, never a standard deviation.
+of the rate network instead of many samples. It is a relative hint without a unit, never a standard deviation.
 """
 
 import torch
@@ -16,7 +16,7 @@ SCHEDULE_NOTE = (
     "correlation with the standard deviation of samples was from -0.41 to 0.31 and with the error from -0.20 to 0.20, "
     "so check it on yours before you trust it"
 )
-"""What goes with every map that is written; the figures are those of experiments/one_pass_uncertainty.py."""
+"""The note written with every map; its numbers come from experiments/one_pass_uncertainty.py."""
 
 _NUM_TIMES = 1000
 

@@ -2,8 +2,8 @@ r"""Warps of time: the factors of a schedule that depend on t alone.
 
 .. math:: \rho(0) = 0, \quad \rho' > 0, \quad \tau = \rho' \qquad [CVDM Sec. 3.2]
 
-Each is a function of time that gives :math:`\rho` with its first two derivatives, in closed form, and :math:`\tau`.
-Time is one scalar per image, so they take vectors of B numbers, never images.
+Each warp is a function of time that returns :math:`\rho` with its first two derivatives, in closed form, and
+:math:`\tau`. Time is one scalar per image, so warps take vectors of B numbers, never images.
 """
 
 import math
@@ -36,7 +36,7 @@ class Warp(Protocol):
 
 
 def inverse_softplus(value: float) -> float:
-    """The number whose softplus is ``value``, log(expm1(value)), in a form that large values do not overflow."""
+    """The number whose softplus is ``value``, log(expm1(value)), in a form that does not overflow for large values."""
     return value + math.log(-math.expm1(-value))
 
 
@@ -72,7 +72,7 @@ class TimeWarp(nn.Module):
     def forward(self, t: Tensor) -> Clock:
         r""":math:`\rho = tN`, :math:`\rho' = N + tN'` and :math:`\rho'' = 2N' + tN''`, all over N(1); tau is rho'."""
         skip, slope, height = (F.softplus(raw) for raw in (self.raw_skip, self.raw_slope, self.raw_height))
-        times = torch.cat([t.reshape(-1), t.new_ones(1)])  # the end goes along, to normalise
+        times = torch.cat([t.reshape(-1), t.new_ones(1)])  # with the end appended, for normalising
         # Sums over elements, since autocast would lower the precision of a matrix product.
         rise = slope * times[:, None]
         up, down = (rise + self.shift).sigmoid(), (-rise - self.shift).sigmoid()
@@ -128,7 +128,7 @@ class PaperWarp(nn.Module):
 
 @dataclass(frozen=True)
 class LinearWarp:
-    r"""Time functions of a beta that grows linearly from ``start`` to ``end``, whose mean is 1."""
+    r"""Time functions of a beta that grows linearly from ``start`` to ``end`` and has mean 1."""
 
     start: float
     end: float
@@ -146,7 +146,7 @@ class CosineWarp:
 
     Attributes:
         start: :math:`\theta(0)`.
-        gap: :math:`\pi/2 - \theta(1)`, what is left to the angle at which no signal remains.
+        gap: :math:`\pi/2 - \theta(1)`, the remaining distance to the angle at which no signal is left.
         rate: :math:`-\log\gamma(1)`.
     """
 
@@ -158,7 +158,7 @@ class CosineWarp:
         r""":math:`\rho = -\log\gamma` over ``rate``, with its derivatives."""
         speed = math.pi / 2 - self.gap - self.start
         half, theta = speed * t / 2, self.start + speed * t
-        # The cosine from its zero, and 1 - cos theta / cos theta_0 as a product: each keeps its digits near one end.
+        # The cosine from its zero, and 1 - cos theta / cos theta_0 as a product: each keeps its precision near one end.
         cosine = (self.gap + speed * (1 - t)).sin()
         drop = 2 * half.sin() * (self.start + half).sin() / math.cos(self.start)
         log_cosine = torch.where(drop < 0.5, torch.log1p(-drop.clamp(max=0.5)), (cosine / math.cos(self.start)).log())

@@ -26,13 +26,13 @@ __all__ = [
 Normalization = Literal["population", "channel", "instance"]
 
 _MOMENTUM = 0.05
-"""Share of the newest batch in the running averages: they forget their start within a hundred steps."""
+"""Weight of the newest batch in the running averages: they forget their initial value within a hundred steps."""
 _EPSILON = 1e-5
 """Added to variances, as in the other normalisations."""
 
 
 def check_sizes(ndim: int, **sizes: int) -> None:
-    """Refuse a network of other than 2 or 3 spatial axes, or one of whose sizes is not positive."""
+    """Refuse a network without 2 or 3 spatial axes, or with a size that is not positive."""
     if ndim not in (2, 3):
         raise ValueError(f"ndim is {ndim}; give 2 for images or 3 for volumes")
     for name, size in sizes.items():
@@ -41,7 +41,7 @@ def check_sizes(ndim: int, **sizes: int) -> None:
 
 
 def check_images(images: Tensor, channels: int, ndim: int) -> None:
-    """Refuse images that a network of so many input channels and spatial axes cannot take."""
+    """Refuse images that do not have the network's number of input channels and spatial axes."""
     if images.ndim != ndim + 2 or images.shape[1] != channels:
         raise ValueError(
             f"images have shape {tuple(images.shape)}, but this network takes a batch with {channels} channels and "
@@ -62,17 +62,17 @@ def transposed_conv(ndim: int, in_channels: int, out_channels: int) -> nn.Module
 
 
 def zero_output(layer: nn.Module) -> nn.Module:
-    """Fill the layer's parameters with zeros, so that an untrained network gives 0 everywhere."""
+    """Fill the layer's parameters with zeros, so that an untrained network outputs 0 everywhere."""
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)
     return layer
 
 
 class GroupNorm(nn.Module):
-    """Groups of channels to zero mean and unit variance over the image, then scale and shift.
+    """Normalise groups of channels to zero mean and unit variance over the image, then scale and shift.
 
-    One channel per group is the paper's instance normalisation [CVDM App. G]: absolute intensity is lost and the result
-    depends on the tile that the network sees. Unlike torch's modules it accepts maps of a single pixel.
+    With one channel per group this is the paper's instance normalisation [CVDM App. G]: absolute intensity is lost and
+    the result depends on the tile that the network sees. Unlike torch's modules it accepts maps of a single pixel.
     """
 
     def __init__(self, channels: int, num_groups: int) -> None:
@@ -87,9 +87,10 @@ class GroupNorm(nn.Module):
 
 
 class ChannelNorm(nn.Module):
-    """Each pixel's feature vector to zero mean and unit variance over its channels, then scale and shift.
+    """Normalise each pixel's feature vector to zero mean and unit variance over its channels, then scale and shift.
 
-    No statistics over space: absolute intensity survives, and the result at a pixel depends on its neighbourhood only.
+    There are no statistics over space: absolute intensity survives, and a pixel's result depends only on its
+    neighbourhood.
     """
 
     def __init__(self, channels: int) -> None:
@@ -104,24 +105,24 @@ class ChannelNorm(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Normalise features of shape (B, channels, *spatial)."""
-        # Channels go last for torch's fused kernel; what follows keeps that memory layout, so nothing is copied twice.
+        # Channels go last for torch's fused kernel; later layers keep that memory layout, so nothing is copied twice.
         last = features.movedim(1, -1)
         if last.dtype == torch.bfloat16:
-            last = last.float()  # as CUDA autocasts; the kernel of bfloat16 is up to 9 times slower on a processor
+            last = last.float()  # as in CUDA autocast; the bfloat16 kernel is up to 9 times slower on a CPU
         return F.layer_norm(last, self.weight.shape, self.weight, self.bias).movedim(-1, 1).to(features.dtype)
 
 
 class PopulationNorm(nn.Module):
     """Batch normalisation (arXiv 1502.03167) whose statistics are frozen halfway through training.
 
-    First each channel is normalised by the mean and variance of its batch, over all processes, while running averages
-    follow them. Once frozen, the running averages are constants, in training as in use. Plain batch normalisation
-    trains one network, normalised by batches, and uses another, normalised by averages: images unlike their batch then
-    come out wrong. Here the network that is trained last is the one that restores. The result at a pixel depends on its
-    neighbourhood only, and absolute intensity survives.
+    At first each channel is normalised by the mean and variance of its batch, over all processes, and running averages
+    follow these. Once frozen, the running averages are constants, both in training and in use. Plain batch
+    normalisation trains one network, normalised by batches, and uses another, normalised by averages: images unlike
+    their batch then come out wrong. Here, the network trained last is the one that restores. A pixel's result depends
+    only on its neighbourhood, and absolute intensity survives.
 
     Attributes:
-        frozen: Whether training, too, normalises by the running averages and leaves them as they are.
+        frozen: Whether training also normalises by the running averages and leaves them unchanged.
     """
 
     mean: Tensor
@@ -140,13 +141,13 @@ class PopulationNorm(nn.Module):
         learns = self.training and not self.frozen
         if learns and _processes() > 1:
             return self._of_all_processes(features)
-        learns = learns and features.numel() > features.shape[1]  # of one value per channel there is no variance
+        learns = learns and features.numel() > features.shape[1]  # one value per channel has no variance
         arguments = (self.weight, self.bias, self.mean, self.var, learns, _MOMENTUM, _EPSILON)
         return torch.batch_norm(features, *arguments, torch.backends.cudnn.enabled)
 
     def _of_all_processes(self, features: Tensor) -> Tensor:
-        """The same as one process would give for the whole batch; torch's SyncBatchNorm runs on GPUs alone."""
-        from torch.distributed.nn.functional import all_reduce  # which is not there where torch has no processes
+        """The same result as one process with the whole batch; torch's SyncBatchNorm runs only on GPUs."""
+        from torch.distributed.nn.functional import all_reduce  # missing where torch has no processes
 
         values, shape = features.to(self.mean.dtype), [1, -1, *[1] * (features.ndim - 2)]
         others = [axis for axis in range(features.ndim) if axis != 1]
@@ -193,9 +194,9 @@ def normalization(kind: Normalization, channels: int) -> nn.Module:
 def pad_to_stride(images: Tensor, stride: int) -> Tensor:
     """Repeat the last row (column, plane) until every side is a multiple of ``stride``.
 
-    Padding stands at the far end only, so that pixel (0, 0) keeps its place on the network's grid.
+    Padding is added at the far end only, so that pixel (0, 0) keeps its place on the network's grid.
     """
-    if torch.compiler.is_exporting():  # sizes are still unknown, so nothing can depend on whether padding is needed
+    if torch.compiler.is_exporting():  # sizes are unknown here, so nothing can depend on whether padding is needed
         for axis, size in enumerate(images.shape[2:], start=2):
             # Of positive numbers: graphs round quotients towards 0.
             places = torch.arange((size + stride - 1) // stride * stride, device=images.device)

@@ -1,18 +1,18 @@
 r"""DFCAN, the deep Fourier channel attention network.  [Qiao et al., Nature Methods 18, 194 (2021)]
 
-Each block weights its feature maps by what their power spectra look like:
+Each block weights its feature maps according to their power spectra:
 
 .. math:: FCA(x) = x \cdot \sigma(W_2\, relu(W_1 \langle relu(conv(|F x|^{0.8})) \rangle)), \qquad
           block(x) = x + FCA(gelu(conv(gelu(conv(x)))))
 
-Four groups of four blocks, each group with a skip of its own, stand between a first layer and an upsampling by pixel
-shuffle. Layers, widths and the exponent are those of the authors' code, github.com/qc17-THU/DL-SR.
+Four groups of four blocks, each group with its own skip, stand between a first layer and upsampling by pixel shuffle.
+Layers, widths and the exponent are those of the authors' code, github.com/qc17-THU/DL-SR.
 
 Note:
-    Three departures. The Fourier transform is orthonormal, which leaves the network as it is at one image size and lets
-    it run at others; the authors resize spectra to the training patch's instead. The output is linear, not a sigmoid,
-    since our targets are not bounded by 0 and 1. In recipes conditions stand on the target's grid already
-    (``data.upsample``), so there ``scale`` is 1; 2 is the authors'.
+    There are three differences. The Fourier transform is orthonormal, which leaves the network unchanged at one image
+    size and lets it run at others; the authors resize spectra to the size of the training patch instead. The output is
+    linear, not a sigmoid, since our targets are not bounded by 0 and 1. In recipes, conditions are already on the
+    target grid (``data.upsample``), so ``scale`` is 1 there; the authors use 2.
 """
 
 import torch
@@ -25,7 +25,7 @@ __all__ = ["DFCAN"]
 _EXPONENT = 0.8
 _REDUCTION = 16
 _FLOOR = 1e-8
-"""Added to amplitudes, as the authors do: the power's slope is infinite at 0."""
+"""Added to amplitudes, as the authors do: the slope of the power is infinite at 0."""
 
 
 class DFCAN(nn.Module):
@@ -34,10 +34,10 @@ class DFCAN(nn.Module):
     Args:
         in_channels: Channels of the input.
         out_channels: Channels of the output.
-        base: Filters of every layer.
-        scale: How much finer the output's grid is.
-        num_groups: Residual groups.
-        num_blocks: Blocks per group.
+        base: Number of filters in every layer.
+        scale: How many times finer the output grid is.
+        num_groups: Number of residual groups.
+        num_blocks: Number of blocks per group.
 
     Its attention looks at the whole image, so results depend on the tile.
 

@@ -1,6 +1,6 @@
 """The larger network for natural images: residual blocks, group normalisation, attention.  [SR3; CVDM App. L]
 
-The noise level enters as an input image, like everywhere here, where SR3 embeds it.
+The noise level enters as an input image, as in all our networks; SR3 embeds it.
 """
 
 import math
@@ -26,11 +26,11 @@ class SR3UNet(nn.Module):
         base: Filters at full resolution.
         multipliers: Filters at each scale, in units of ``base``.
         num_blocks: Residual blocks per scale on the way down; one more on the way up.
-        attention_scales: How many of the coarsest scales attend over all their pixels; with 0 nothing does.
+        attention_scales: How many of the coarsest scales attend over all their pixels; 0 for no attention.
         ndim: 2 for images, 3 for volumes.
         dropout: Probability of dropping a feature inside a residual block.
 
-    Its statistics run over the image, so results depend on the tile; the last layer starts at zero.
+    Its statistics are computed over the image, so results depend on the tile. The last layer starts at zero.
 
     Example:
         >>> SR3UNet(7, 3, base=8, multipliers=(1, 2))(torch.zeros(1, 7, 20, 31)).shape

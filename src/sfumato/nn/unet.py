@@ -1,8 +1,8 @@
-"""The paper's U-Net, for rates, noise and means alike.  [CVDM App. G]
+"""The paper's U-Net, used for rates, noise and means.  [CVDM App. G]
 
-Five scales; the number of filters doubles where the resolution halves. A block is twice (3x3 convolution, softplus,
-normalisation). Max-pooling leads down, transposed convolutions lead up, mirrored features are concatenated, and the
-output is linear: positivity, where it is wanted, belongs to the schedule.
+Five scales; the number of filters doubles where the resolution halves. A block is (3x3 convolution, softplus,
+normalisation), twice. Max-pooling goes down, transposed convolutions go up, mirrored features are concatenated, and the
+output is linear: the schedule makes it positive where that is needed.
 """
 
 import torch
@@ -35,14 +35,15 @@ class UNet(nn.Module):
         num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
         ndim: 2 for images, 3 for volumes.
         norm: ``channel`` (statistics over the channels of each pixel), ``population`` (batch normalisation frozen
-            halfway through training, see :class:`~sfumato.nn.blocks.PopulationNorm`: more accurate, if the training
-            freezes it, as ours does) or ``instance`` (the paper's, over the image).
+            halfway through training, see :class:`~sfumato.nn.blocks.PopulationNorm`: more accurate if the training
+            freezes it, as ours does) or ``instance`` (the paper's, statistics over the image).
 
     Attributes:
-        stride: The output moves with the input by multiples of it.
-        reach: No pixel further away than this changes the output at a pixel; None with ``instance``, where all do.
+        stride: Shifting the input by multiples of it shifts the output by the same amount.
+        reach: No pixel further away than this changes the output at a pixel; None with ``instance``, where all pixels
+            do.
 
-    The last layer starts at zero, so an untrained network gives 0 everywhere.
+    The last layer starts at zero, so an untrained network outputs 0 everywhere.
 
     Example:
         >>> UNet(3, 1, base=4)(torch.zeros(2, 3, 33, 50)).shape
@@ -80,8 +81,8 @@ class UNet(nn.Module):
         check_images(images, self.in_channels, self.ndim)
         features = pad_to_stride(images, self.stride)
         if self.ndim == 2 and self.reach is not None:
-            # Channel normalisation puts the channels last; with all of the network so, nothing is copied to and fro.
-            # Population normalisation takes either order; on a processor the rest of the network is faster like this.
+            # Channel normalisation puts the channels last; if the whole network does, nothing is copied to and fro.
+            # Population normalisation accepts either order; on a CPU the rest of the network is faster this way.
             features = features.contiguous(memory_format=torch.channels_last)
         mirrored: list[Tensor] = []
         for scale, block in enumerate(self.down):
