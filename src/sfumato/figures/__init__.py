@@ -1,1 +1,1 @@
-"""What is drawn of arrays and models: panels of images, plots, diagrams of networks."""
+"""Draw arrays and models: panels of images, plots, network diagrams."""

@@ -1,6 +1,6 @@
-"""A diagram of a network, drawn from the network itself: it is run once, and what each part takes and gives is seen.
+"""Draw a diagram of a network from a run: the network runs once, and the input and output of each part are recorded.
 
-Skips are seen too: some of the channels that a part takes are, number by number, what an earlier part gave.
+Skips are found too: some of a part's input channels are exactly equal to the output of an earlier part.
 """
 
 from collections import Counter
@@ -25,19 +25,19 @@ _COLOURS = (
 
 
 class Part(NamedTuple):
-    """One part of a network as it was run."""
+    """One part of a network as it ran."""
 
     name: str
     made_of: str
-    """Its layers that have weights, counted."""
+    """Its layers with weights, counted."""
     takes: int
     """Channels in."""
     gives: int
     """Channels out."""
     side: int
-    """Of its output, in pixels."""
+    """Side of its output, in pixels."""
     skip: int | None
-    """Number of an earlier part whose output it takes along."""
+    """Number of the earlier part whose output it also takes."""
 
 
 @torch.no_grad()
@@ -63,7 +63,7 @@ def trace(network: nn.Module, in_channels: int, *, ndim: int = 2) -> list[Part]:
 
 
 def full_side(network: nn.Module) -> int:
-    """Side of a small image that the network takes without padding."""
+    """Side of a small image that the network accepts without padding."""
     return max(16, int(getattr(network, "stride", 1)))
 
 
@@ -76,12 +76,12 @@ def _holds(given: Tensor, earlier: Tensor) -> bool:
 
 
 def draw_network(network: nn.Module, in_channels: int, *, title: str = "", ndim: int = 2) -> "Figure":
-    """The parts from left to right, lower where the image is coarser, with their channels and skips.
+    """Draw the parts from left to right, lower where the image is coarser, with their channels and skips.
 
     Args:
-        network: Any that has parts, such as those of :mod:`sfumato.nn`.
+        network: Any network that has parts, such as those of :mod:`sfumato.nn`.
         in_channels: Channels of its input.
-        title: What it is for.
+        title: Purpose of the network.
         ndim: 2 for images, 3 for volumes.
     """
     library = matplotlib()
@@ -138,7 +138,7 @@ def _size(side: int, full: int) -> str:
 
 
 def _parts(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The network's own parts; those of its lists one by one."""
+    """The network's own parts; lists are expanded."""
     for name, child in network.named_children():
         if isinstance(child, nn.ModuleList):
             yield from ((f"{name} {number}", part) for number, part in enumerate(child))
@@ -147,7 +147,7 @@ def _parts(network: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _made_of(module: nn.Module) -> str:
-    """Such as `2 Conv2d 3x3, 2 ChannelNorm`."""
+    """A description such as `2 Conv2d 3x3, 2 ChannelNorm`."""
     counts: Counter[str] = Counter()
     for layer in module.modules():
         if not list(layer.children()) and list(layer.parameters()):

@@ -1,4 +1,4 @@
-"""Quick pictures with Pillow alone: what was measured, what was restored, how sure, and the truth."""
+"""Draw quick pictures with Pillow alone: input, restored image, uncertainty and truth."""
 
 import io
 import math
@@ -17,7 +17,7 @@ __all__ = ["coloured", "draw_panel", "grey", "save_picture"]
 
 _GAP, _TITLE, _NARROWEST = 4, 14, 180
 _SPREAD = np.array([[0, 0, 0], [61, 38, 108], [166, 54, 106], [238, 122, 64], [255, 243, 176]], dtype=np.float64)
-"""A dark-to-bright colour map for uncertainty, readable without colour vision too."""
+"""A dark-to-bright colour map for uncertainty, readable with any colour vision."""
 
 
 def draw_panel(
@@ -33,8 +33,8 @@ def draw_panel(
         path: PNG file to write.
         condition: First channel, shape (M, H, W).
         mean: Shape (M, H, W).
-        std: Shape (M, H, W), or None where nothing is known of it.
-        target: Shape (M, H, W); sets the grey scale of the mean where it is given.
+        std: Shape (M, H, W), or None if it is unknown.
+        target: Shape (M, H, W); sets the grey scale of the mean if given.
     """
     ends = [np.quantile(image, [0.001, 0.999]) for image in (mean if target is None else target)]
     white = 0.0 if std is None else _white(std, ends)
@@ -66,7 +66,7 @@ def draw_panel(
 
 
 def save_picture(picture: Image.Image, path: Path, *, optimize: bool = False) -> None:
-    """Write a PNG, whole or not at all, that says who wrote it; its folder is made if it is not there."""
+    """Write a PNG atomically, with its producer in the metadata; creates the folder if needed."""
     note, buffer = PngInfo(), io.BytesIO()
     note.add_text("Software", SOFTWARE)
     picture.save(buffer, "PNG", pnginfo=note, optimize=optimize)
@@ -75,7 +75,7 @@ def save_picture(picture: Image.Image, path: Path, *, optimize: bool = False) ->
 
 
 def _white(std: NDArray[np.floating], ends: Sequence[NDArray[np.floating]]) -> float:
-    """The share of the grey scale at which the brightest of all uncertainties is white, rounded up to two digits."""
+    """The fraction of the grey scale at which the largest uncertainty is white, rounded up to two digits."""
     shares = [np.quantile(image, 0.999) / max(high - low, 1e-12) for image, (low, high) in zip(std, ends, strict=True)]
     share = max(float(max(shares)), 1e-3)
     unit = 10.0 ** (math.floor(math.log10(share)) - 1)

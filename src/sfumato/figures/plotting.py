@@ -1,4 +1,4 @@
-"""Figures, made without the state that pyplot keeps, so that they can be drawn in any thread and without a screen."""
+"""Make figures without pyplot's global state, so that they can be drawn in any thread and without a screen."""
 
 import io
 from pathlib import Path
@@ -15,10 +15,10 @@ __all__ = ["matplotlib", "new_figure", "save_figure", "use_logarithms"]
 
 
 def matplotlib() -> ModuleType:
-    """The library, with what is used of it.
+    """Import matplotlib with the parts that are used.
 
     Raises:
-        ImportError: If it is not installed; the text says how to install it.
+        ImportError: If it is not installed; the message says how to install it.
     """
     try:
         import matplotlib.colors
@@ -31,7 +31,7 @@ def matplotlib() -> ModuleType:
 
 
 def use_logarithms(plot: Any, low: float, high: float) -> None:
-    """Logarithmic axes of one range, with few numbers that can be read."""
+    """Give both axes the same logarithmic range, with a few readable numbers."""
     ticker = matplotlib().ticker
     plot.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     for axis in (plot.xaxis, plot.yaxis):
@@ -47,7 +47,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save_figure(figure: "Figure", path: str | Path, *, dpi: int | None = None) -> None:
-    """Write a figure as PNG, whole or not at all, that says who wrote it; its folder is made if it is not there."""
+    """Write a figure as PNG atomically, with its producer in the metadata; creates the folder if needed."""
     buffer, file = io.BytesIO(), Path(path)
     figure.savefig(buffer, format="png", dpi=dpi or "figure", metadata={"Software": SOFTWARE})
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
 r"""The paper's figures, each a function from arrays to a matplotlib figure.  [CVDM Figs. of Sec. 5, App. J, K, M]
 
-Structure is where the target is above Otsu's threshold, background the rest; the paper names the two regions without
-defining them. Nothing here touches matplotlib's global state: figures are returned, and ``figure.savefig(path)`` draws.
+Structure is where the target is above Otsu's threshold, and background is the rest; the paper names the two regions
+without defining them. Nothing here touches matplotlib's global state: functions return figures, and
+``figure.savefig(path)`` draws them.
 """
 
 import math
@@ -38,7 +39,7 @@ _BINS = 256
 
 
 def otsu(image: Image) -> float:
-    r"""The threshold that parts an image into two classes of the greatest variance between them.  [Otsu 1979]
+    r"""The threshold that splits an image into two classes with the greatest variance between them.  [Otsu 1979]
 
     .. math:: \max_k\; w_0(k)\, w_1(k)\, (\mu_0(k) - \mu_1(k))^2
 
@@ -57,12 +58,12 @@ def otsu(image: Image) -> float:
 
 
 def zones(variance: Image, *, number: int = 2, side: int | None = None) -> list[tuple[int, int, int]]:
-    """Squares of the highest mean variance that do not overlap, as (top, left, side), the highest first.
+    """Non-overlapping squares with the highest mean variance, as (top, left, side), the highest first.
 
     Args:
         variance: Shape (H, W).
-        number: How many.
-        side: In pixels; an eighth of the shorter side if not given, at least 12.
+        number: Number of squares.
+        side: Side in pixels; by default an eighth of the shorter side, at least 12.
     """
     side = side or min(max(12, min(variance.shape) // 8), *variance.shape)
     mean = F.avg_pool2d(torch.from_numpy(np.asarray(variance, np.float64))[None, None], side, 1)[0, 0].numpy().copy()
@@ -77,12 +78,12 @@ def zones(variance: Image, *, number: int = 2, side: int | None = None) -> list[
 
 
 def draw_schedule(schedule: Schedule, target: Image, *, what: str = "target") -> "Figure":
-    """Beta and gamma against time, averaged over structure and over background, beside the mask.
+    """Plot beta and gamma against time, averaged over structure and over background, beside the mask.
 
     Args:
         schedule: Bound to one image; its first channel is drawn.
-        target: Shape (H, W), parted by Otsu's threshold.
-        what: What ``target`` is, where it is not the true one.
+        target: Shape (H, W), split by Otsu's threshold.
+        what: Description of ``target``, if it is not the truth.
     """
     figure = new_figure(13, 3.7)
     mask = target > otsu(target)
@@ -102,7 +103,7 @@ def draw_schedule(schedule: Schedule, target: Image, *, what: str = "target") ->
 
 
 def draw_gamma(schedule: Schedule) -> "Figure":
-    """Gamma against time, averaged over all pixels, with the band that holds 90% of them."""
+    """Plot gamma against time, averaged over all pixels, with the band that contains 90% of them."""
     figure = new_figure(5, 3.4)
     plot = figure.subplots()
     t = torch.linspace(0, 1, _NUM_TIMES)
@@ -116,7 +117,7 @@ def draw_gamma(schedule: Schedule) -> "Figure":
 
 
 def draw_mean_and_std(condition: Image, draws: Image, target: Image | None = None) -> "Figure":
-    """Input, mean and standard deviation of samples and, if known, the truth and the mean's error on the same scale.
+    """Draw input, mean and std of samples and, if known, the truth and the mean's error on the same scale.
 
     Args:
         condition: Shape (H, W).
@@ -139,13 +140,13 @@ def draw_mean_and_std(condition: Image, draws: Image, target: Image | None = Non
 
 
 def draw_comparison(condition: Image, estimates: Mapping[str, Image], target: Image, *, unit: str = "") -> "Figure":
-    """Input above the truth, then a column per method: its estimate above the error, all errors on one scale.
+    """Draw input above truth, then a column per method: its estimate above its error, all errors on one scale.
 
     Args:
         condition: Shape (H, W).
-        estimates: Each of shape (H, W), by the name of its method.
+        estimates: Each of shape (H, W), by name of the method.
         target: Shape (H, W).
-        unit: Of the target, for the mean absolute errors in the titles.
+        unit: Unit of the target, for the mean absolute errors in the titles.
     """
     figure = new_figure(2.3 * (1 + len(estimates)), 5.4)
     columns = figure.subplots(2, 1 + len(estimates)).T
@@ -161,13 +162,13 @@ def draw_comparison(condition: Image, estimates: Mapping[str, Image], target: Im
 
 
 def draw_samples(condition: Image, draws: Image, beta: Image, target: Image | None = None) -> "Figure":
-    """Reconstructions with their errors, sample variance beside the integral of beta, insets where variance is highest.
+    """Draw samples with their errors, sample variance beside the integral of beta, and insets of the highest variance.
 
     Args:
         condition: Shape (H, W).
-        draws: Shape (N, H, W); the first five are shown, all make the variance.
+        draws: Shape (N, H, W); the first five are shown, all are used for the variance.
         beta: Integral of beta over time, shape (H, W).
-        target: Shape (H, W); without it samples are compared with their mean.
+        target: Shape (H, W); without it, samples are compared with their mean.
     """
     shown, variance, mean = draws[:5], draws.var(0, ddof=1), draws.mean(0)
     against, word = (mean, "mean") if target is None else (target, "truth")
@@ -220,7 +221,7 @@ def _show(
     bar: bool = False,
     colours: str | None = None,
 ) -> None:
-    """An image in grey, or, with a colour bar, as a map of numbers."""
+    """Draw an image in grey or, with a colour bar, as a map of numbers."""
     low, high = limits or _limits(image)
     drawn = place.imshow(image, cmap=colours or ("inferno" if bar else "gray"), vmin=low, vmax=high)
     place.set_title(title, fontsize=9)
@@ -228,7 +229,7 @@ def _show(
     for edge in place.spines.values():
         edge.set_visible(False)
     if bar:
-        # Under the image, so that images with and without a bar stay of one size.
+        # Below the image, so that images with and without a bar have the same size.
         scale = place.figure.colorbar(drawn, cax=place.inset_axes((0, -0.07, 1, 0.04)), orientation="horizontal")
         digits = max(0, 1 - math.floor(math.log10(max(high - low, 1e-12))))
         scale.set_ticks([low, high], labels=[f"{low:.{digits}f}", f"{high:.{digits}f}"], fontsize=7)

@@ -1,4 +1,4 @@
-"""One report of everything that tells whether posterior samples can be trusted."""
+"""Measure everything that shows whether posterior samples can be trusted, in one report."""
 
 import math
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ class Estimate(NamedTuple):
 
 
 class ReliabilityBin(NamedTuple):
-    """Pixels of like predicted standard deviation; see :mod:`sfumato.statistics.reliability`."""
+    """Pixels with similar predicted standard deviation; see :mod:`sfumato.statistics.reliability`."""
 
     predicted: float
-    """Root mean square error that the draws predict."""
+    """Root mean square error that the samples predict."""
     actual: float
     """Root mean square error."""
     ratio: Estimate
-    """Predicted over actual; 1 if the draws are right."""
+    """Predicted over actual; 1 if the samples are right."""
 
 
 class JointCoverage(NamedTuple):
@@ -44,57 +44,57 @@ class JointCoverage(NamedTuple):
 
     projection: str
     coverage: Estimate
-    """How often the truth is among the members of its pool that are nearest to a reference."""
+    """How often the truth is among the members of its pool nearest to a reference."""
     expected: float
-    """What that is on average if the draws are right."""
+    """Expected value if the samples are right."""
     curve: tuple[float, ...]
-    """The coverage of the k nearest of N + 1, for k = 1 to N + 1; k/(N + 1) if the draws are right."""
+    """Coverage of the k nearest of N + 1, for k = 1 to N + 1; k/(N + 1) if the samples are right."""
     p_value: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationReport:
-    """How draws compare with truths. All p-values are exact: uniform from 0 to 1 if the draws are right.
+    """How samples compare with truths. All p-values are exact: uniform from 0 to 1 if the samples are right.
 
-    Digits below ``least_p`` come from breaking ties at random, so a p-value below it is told as such.
+    Digits below ``least_p`` come from breaking ties at random, so a smaller p-value is reported as below it.
     """
 
     num_images: int
     """M."""
     num_samples: int
-    """N, draws per image."""
+    """N, samples per image."""
     crps: Estimate
     """Fair; in the units of the images."""
     energy_score: Estimate
-    """Fair; of whole images, as a root mean square over their pixels."""
+    """Fair; for whole images, as a root mean square over their pixels."""
     level: float
     """Nominal level of the coverages."""
     coverage: Estimate
-    """Fraction of pixels between two order statistics of the draws."""
+    """Fraction of pixels between two order statistics of the samples."""
     coverage_expected: float
-    """What it is on average if the draws are right."""
+    """Expected value if the samples are right."""
     coverage_p: float
     ranks: tuple[Estimate, ...]
-    """Fraction of pixels whose truth has 0, 1 ... N draws below it; 1/(N + 1) each if the draws are right."""
+    """Fraction of pixels whose truth has 0, 1 ... N samples below it; 1/(N + 1) each if the samples are right."""
     ranks_p: float
     spread: float
-    """Root mean square error of the mean of the draws that the draws predict."""
+    """Root mean square error of the samples' mean, as predicted by the samples."""
     error: float
-    """Root mean square error of the mean of the draws."""
+    """Root mean square error of the samples' mean."""
     spread_over_error: Estimate
-    """1 if the draws are right, below 1 if they are too narrow."""
+    """1 if the samples are right, below 1 if they are too narrow."""
     reliability: tuple[ReliabilityBin, ...]
-    """By predicted standard deviation, from small to large; empty for fewer than 4 draws."""
+    """By predicted standard deviation, from small to large; empty for fewer than 4 samples."""
     joint: tuple[JointCoverage, ...]
     least_p: float = 0.001
-    """One over the number of exchanges plus one: nothing smaller can be told from so many."""
+    """One over the number of exchanges plus one: the smallest p-value this number of exchanges can show."""
 
     def told(self, p_value: float) -> str:
         """A p-value in words, to follow the letter p."""
         return f"= {p_value:.3g}" if p_value >= self.least_p else f"< {self.least_p:.3g}"
 
     def lines(self) -> list[str]:
-        """One line per figure, for printing."""
+        """The report as text, one result per line."""
         wide = [f"{r.value * (self.num_samples + 1):.3g}" for r in self.ranks]
         lines = [
             f"images: {self.num_images}, draws of each: {self.num_samples}",
@@ -130,18 +130,18 @@ def measure(
     r"""Measure how far posterior samples can be trusted.
 
     Args:
-        samples: N draws for each of M images, shape (N, M, C, \*spatial); N at least 2, better 16 or more. Give every
-            image noise of its own, by ``image`` or ``seed``: draws that share it over images err together, and the
+        samples: N samples of each of M images, shape (N, M, C, \*spatial); N at least 2, better 16 or more. Give every
+            image its own noise, by ``image`` or ``seed``: samples that share noise across images err together, and the
             tests would take that for evidence.
         truths: Shape (M, C, \*spatial). The images should be independent of each other.
-        level: Nominal coverage. The nearest central interval between draws is taken and compared with its own
+        level: Nominal coverage. The nearest central interval between samples is used and compared with its own
             expectation, (j - i)/(N + 1).
-        seed: Of ties, permutations, projections and bootstraps.
-        num_bins: Of the reliability.
-        num_permutations: Of the tests; a p-value below 1 / (num_permutations + 1) is told as below that.
+        seed: Seed of ties, permutations, projections and bootstraps.
+        num_bins: Number of reliability bins.
+        num_permutations: Of the tests; a p-value below 1 / (num_permutations + 1) is reported as below that.
 
     Raises:
-        ValueError: If the shapes do not belong together, a value is not finite, or there are fewer than two draws.
+        ValueError: If the shapes do not match, a value is not finite, or there are fewer than two samples.
     """
     check(samples, truths)
     i, j = central_interval(len(samples), level)

@@ -1,4 +1,4 @@
-r"""Intervals with a guarantee: the factor by which a predicted spread must be widened, from images with known truth.
+r"""Intervals with a guarantee: find how far a predicted spread must be widened, from images with known truth.
 
 A pixel with prediction m, spread w and truth y is covered by :math:`m \pm \lambda w` if its score
 :math:`|y - m| / w \le \lambda`. The risk of an image is the fraction of its pixels that are not. Images are the
@@ -6,8 +6,9 @@ exchangeable unit, never pixels; with :math:`\hat R(\lambda)` the mean risk of n
 
 * conformal risk control takes the least :math:`\lambda` with :math:`(n \hat R(\lambda) + 1)/(n + 1) \le \alpha`: the
   expected risk of a further image is at most :math:`\alpha` [Angelopoulos et al., ICLR 2024, arXiv:2208.02814];
-* RCPS takes the least one at which the hypothesis "risk above :math:`\alpha`" is rejected at :math:`\delta`: the
-  expected risk is at most :math:`\alpha` for all but a share :math:`\delta` of calibration sets, by the p-value
+* RCPS takes the least :math:`\lambda` at which the hypothesis "risk above :math:`\alpha`" is rejected at
+  :math:`\delta`: the expected risk is at most :math:`\alpha` for all but a share :math:`\delta` of calibration sets,
+  by the p-value
 
 .. math:: p = \min\big(e^{-n\,h(\min(\hat R, \alpha), \alpha)},\; e\,P(Bin(n, \alpha) \le \lceil n \hat R \rceil)\big),
           \qquad h(a, b) = a \ln\tfrac ab + (1 - a) \ln\tfrac{1-a}{1-b}
@@ -26,14 +27,14 @@ __all__ = ["Scores", "hoeffding_bentkus", "least_factor", "num_units_needed", "p
 
 Floats = NDArray[np.float32]
 _TOLERANCE = 1e-9
-"""Of comparisons of levels: 1 - 0.9 is not 0.1 to the last bit."""
+"""Tolerance for comparing levels: 1 - 0.9 is not exactly 0.1."""
 
 
 class Scores:
     """Scores :math:`|y - m| / w` of calibration units, kept sorted.
 
     Args:
-        units: For each independent unit its images, each an array of scores of any shape; 4 bytes a pixel are kept.
+        units: The images of each independent unit, each an array of scores of any shape; 4 bytes per pixel are kept.
             Images of one unit, such as the channels of one field, count equally in its risk.
 
     Example:
@@ -58,11 +59,11 @@ class Scores:
 
     @property
     def largest(self) -> np.float32:
-        """The score of the worst pixel, beyond which nothing is missed."""
+        """The score of the worst pixel; no pixel is missed beyond it."""
         return np.float32(max(image[-1] for unit in self._units for image in unit))
 
     def risks(self, factor: float | np.float32) -> NDArray[np.float64]:
-        """Fraction of the pixels of each unit whose score is larger than a factor, shape (n)."""
+        """Fraction of the pixels of each unit whose score exceeds a factor, shape (n)."""
         at = np.float32(factor)
         return np.array(
             [
@@ -76,17 +77,17 @@ class Scores:
         return float(self.risks(factor).mean())
 
     def only(self, chosen: Sequence[int]) -> "Scores":
-        """Some of the units; their pixels are shared, not copied."""
+        """A subset of the units; their pixels are shared, not copied."""
         part = object.__new__(Scores)
         part._units = [self._units[index] for index in chosen]
         return part
 
 
 def num_units_needed(level: float, delta: float | None = None) -> int:
-    r"""The least number of units with which a guarantee can be given at all.
+    r"""The least number of units for which a guarantee is possible.
 
-    For risk control :math:`1/\alpha - 1`, for RCPS (with ``delta``) :math:`\ln\delta / \ln(1 - \alpha)`: even if no
-    pixel was missed, fewer units say too little.
+    For risk control :math:`1/\alpha - 1`, for RCPS (with ``delta``) :math:`\ln\delta / \ln(1 - \alpha)`: fewer units
+    are not enough evidence even if no pixel is missed.
 
     Example:
         >>> num_units_needed(0.9), num_units_needed(0.9, delta=0.1)
@@ -121,17 +122,17 @@ def rcps(scores: Scores, level: float, delta: float) -> float:
 
 
 def pooled_quantile(scores: Scores, level: float) -> float:
-    """The least factor that misses at most 1 - level of the pixels at hand; it promises nothing for others."""
+    """The least factor that misses at most 1 - level of the given pixels; it guarantees nothing for others."""
     alpha = _alpha(level)
     return least_factor(scores, lambda risk: risk <= alpha + _TOLERANCE)
 
 
 def least_factor(scores: Scores, is_allowed: Callable[[float], bool]) -> float:
-    """The least factor whose risk is allowed; smaller risks than an allowed one must be allowed too.
+    """The least factor whose risk is allowed; any risk smaller than an allowed one must be allowed too.
 
-    Found by halving among the numbers of 32 bits, so it is exact: the risk changes at scores only.
+    Found by bisection over 32-bit floats, so it is exact: the risk changes only at scores.
     """
-    low, high = 0, int(scores.largest.view(np.uint32))  # patterns of positive floats are ordered as the floats
+    low, high = 0, int(scores.largest.view(np.uint32))  # bit patterns of positive floats are ordered like the floats
     while low < high:
         middle = (low + high) // 2
         if is_allowed(scores.risk(np.uint32(middle).view(np.float32))):
@@ -156,7 +157,7 @@ def hoeffding_bentkus(risk: float, n: int, alpha: float) -> float:
 
 
 def _binomial_cdf(k: int, n: int, p: float) -> float:
-    """P(Bin(n, p) <= k); here, since scipy is not among what everyone installs."""
+    """P(Bin(n, p) <= k), implemented here because scipy is an optional dependency."""
     if k >= n:
         return 1.0
     terms = (

@@ -1,12 +1,12 @@
 r"""The null hypothesis of calibration, and an exact test of it.
 
-Truth and draws of image m form a pool of N + 1 members. If the draws come from the posterior, each member is equally
-likely to be the truth, whatever the pool holds. So a score :math:`T_{mk}` is computed with each member k in the place
-of the truth, and what was observed (k = 0) is compared with a random member for each image:
+The truth and the samples of image m form a pool of N + 1 members. If the samples come from the posterior, each member
+is equally likely to be the truth, whatever the pool holds. So a score :math:`T_{mk}` is computed with each member k in
+place of the truth, and the observed scores (k = 0) are compared with those of a random member of each image:
 
 .. math:: S(k_1 \ldots k_M) = \sum_q \frac{\big(\sum_m T_{m k_m q} - \bar T_{mq}\big)^2}{\sum_m \mathrm{var}_k T_{mkq}}
 
-Nothing is assumed about the pixels of an image, which may depend on each other in any way, nor about the posterior.
+Nothing is assumed about the posterior, or about the pixels of an image, which may depend on each other in any way.
 """
 
 import torch
@@ -18,7 +18,7 @@ _AT_ONCE = 2**22
 
 
 def check(samples: Tensor, truths: Tensor, *, least: int = 2) -> None:
-    """Raise ``ValueError`` unless samples (N, M, C, *spatial) and truths (M, C, *spatial) belong together."""
+    """Raise ``ValueError`` unless samples (N, M, C, *spatial) and truths (M, C, *spatial) match."""
     if samples.shape[1:] != truths.shape or truths.ndim not in (3, 4, 5):
         raise ValueError(
             f"samples have shape {tuple(samples.shape)} and truths {tuple(truths.shape)}; give samples (N, M, C, "
@@ -33,20 +33,20 @@ def check(samples: Tensor, truths: Tensor, *, least: int = 2) -> None:
 
 
 def pool(samples: Tensor, truths: Tensor) -> Tensor:
-    """Truth and draws of each image, the truth first, shape (N + 1, M, C, *spatial)."""
+    """Truth and samples of each image, the truth first, shape (N + 1, M, C, *spatial)."""
     dtype = torch.promote_types(torch.promote_types(samples.dtype, truths.dtype), torch.float32)
     return torch.cat([truths[None].to(dtype), samples.to(dtype)])
 
 
 def pool_ranks(members: Tensor, generator: torch.Generator) -> Tensor:
-    """Rank of every member of a pool, 0 to N, ties broken at random and independently at each place.
+    """Rank of every member of a pool, 0 to N; ties are broken at random, independently at each position.
 
     Args:
         members: Shape (N + 1, ...).
-        generator: Of the order of ties, on the CPU; not used where there are none.
+        generator: Orders ties, on the CPU; not used if there are none.
 
     Returns:
-        Whole numbers, shape (N + 1, ...): how many other members are smaller.
+        Integers, shape (N + 1, ...): how many other members are smaller.
     """
     values = members.movedim(0, -1).contiguous()
     ordered, order = values.sort(-1)
@@ -58,23 +58,23 @@ def pool_ranks(members: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def exchange_test(scores: Tensor, generator: torch.Generator, *, num_permutations: int = 999) -> float:
-    r"""Probability of a statistic S as large as the one observed, if truths are exchangeable with the draws.
+    r"""Probability of a statistic S as large as the observed one, if truths are exchangeable with the samples.
 
-    With B random choices of members, G of them giving a larger S than observed and E the same one,
+    With B random choices of members, of which G give a larger S than observed and E the same,
 
     .. math:: p = \frac{G + U (E + 1)}{B + 1}, \qquad U \sim \mathrm{Uniform}(0, 1)
 
-    which is exactly uniform under the null, for any number of images and draws.
+    which is exactly uniform under the null, for any number of images and samples.
 
     Args:
         scores: :math:`T_{mkq}` with member k as the truth, of Q features, shape (N + 1, M, Q); the truth is k = 0.
-        generator: Of the members chosen and of U, on the CPU.
+        generator: Chooses the members and U, on the CPU.
         num_permutations: B.
     """
     num_members, num_images, num_features = scores.shape
     centred = (scores - scores.mean(0)).double().cpu()
     variance = centred.square().mean(0).sum(0)
-    # A feature that is the same for all members, up to rounding, says nothing.
+    # A feature that is the same for all members, up to rounding, carries no information.
     tells = variance > 1e-18 * scores.double().cpu().square().mean(0).sum(0)
     centred = torch.where(tells, centred / variance.where(tells, 1.0).sqrt(), 0.0)
     chosen = torch.randint(num_members, (num_permutations, num_images), generator=generator)

@@ -2,7 +2,7 @@ r"""How close an estimate is to the truth, one number per image.
 
 .. math:: MAE = \langle |\hat y - y| \rangle, \quad PSNR = 20\log_{10}\frac{L}{RMSE}, \quad NRMSE = \frac{RMSE}{L}
 
-with L the range of the truth. SSIM is that of Wang et al. (2004), with a Gaussian window of 1.5 pixels; MS-SSIM that of
+with L the range of the truth. SSIM follows Wang et al. (2004), with a Gaussian window of 1.5 pixels; MS-SSIM follows
 Wang, Simoncelli & Bovik (2003), with five scales and their exponents [CVDM App. G.1]. Both come from torchmetrics.
 
 Images have shape (B, C, H, W); results have shape (B).
@@ -15,7 +15,7 @@ from torch import Tensor
 __all__ = ["affine_fit", "mae", "ms_ssim", "nrmse", "psnr", "rmse", "ssim", "value_range", "without_offset"]
 
 _EXPONENTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
-"""Of the five scales, from fine to coarse [Wang 2003]; they sum to 1."""
+"""Exponents of the five scales, from fine to coarse [Wang 2003]; they sum to 1."""
 
 _WINDOW = 11
 _SMALLEST_SIDE = _WINDOW * 2 ** (len(_EXPONENTS) - 1)
@@ -50,13 +50,13 @@ def nrmse(estimate: Tensor, truth: Tensor, *, data_range: Tensor | float | None 
     Args:
         estimate: Shape (B, C, H, W).
         truth: Shape (B, C, H, W).
-        data_range: Of the truth, one for all or one per image (B); by default each image's own.
+        data_range: Range of the truth, one for all or one per image (B); by default each image's own.
     """
     return rmse(estimate, truth) / _range(truth, data_range)
 
 
 def psnr(estimate: Tensor, truth: Tensor, *, data_range: Tensor | float | None = None) -> Tensor:
-    """Peak signal-to-noise ratio of each image, in decibels; infinite for a perfect one. See :func:`nrmse`."""
+    """Peak signal-to-noise ratio of each image, in decibels; infinite for a perfect estimate. See :func:`nrmse`."""
     return -20 * nrmse(estimate, truth, data_range=data_range).log10()
 
 
@@ -64,8 +64,8 @@ def ssim(estimate: Tensor, truth: Tensor, *, data_range: Tensor | float | None =
     """Structural similarity of each image, at most 1. See :func:`nrmse`.
 
     Note:
-        Statistics are those of the window's pixels, not unbiased ones, as in the original; scikit-image needs
-        ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False`` to give the same.
+        Statistics are those of the window's pixels, not unbiased ones, as in the original; scikit-image gives the same
+        with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``.
     """
     _check(estimate, truth)
     if min(truth.shape[-2:]) < _WINDOW:
@@ -74,7 +74,7 @@ def ssim(estimate: Tensor, truth: Tensor, *, data_range: Tensor | float | None =
     _, similarity = _torchmetrics().structural_similarity_index_measure(
         estimate / scale, truth / scale, data_range=1.0, sigma=1.5, reduction="none", return_full_image=True
     )
-    # torchmetrics would count windows that reach beyond the border too; the original and scikit-image do not.
+    # torchmetrics would also count windows that reach beyond the border; the original and scikit-image do not.
     margin = _WINDOW // 2
     inner: Tensor = similarity[..., margin:-margin, margin:-margin]
     return inner.mean((-3, -2, -1))
@@ -109,9 +109,9 @@ def ms_ssim(estimate: Tensor, truth: Tensor, *, data_range: Tensor | float | Non
 
 
 def affine_fit(estimate: Tensor, truth: Tensor) -> Tensor:
-    r"""Each estimate brought to the truth's scale: :math:`a\hat y + b` with the a, b of least squares.
+    r"""Fit each estimate to the truth's scale: :math:`a\hat y + b` with the a, b of least squares.
 
-    For problems whose intensities are not absolute, such as fluorescence of one exposure against another.
+    For problems whose intensities are not absolute, such as fluorescence at different exposures.
 
     Example:
         >>> import torch
@@ -130,10 +130,10 @@ def affine_fit(estimate: Tensor, truth: Tensor) -> Tensor:
 
 
 def without_offset(estimate: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-    """Both without a constant that no method can know, as that of a phase, shapes (B, C, H, W).
+    """Both images without a constant that no method can know, such as that of a phase, shapes (B, C, H, W).
 
-    The estimate gets the truth's mean, and the truth 0 as its least value: structural similarity compares means, and is
-    0 for images that are alike but have means of unlike signs.
+    The estimate gets the truth's mean, and the truth is shifted so that its least value is 0: structural similarity
+    compares means, and is 0 for similar images whose means have opposite signs.
 
     Example:
         >>> import torch

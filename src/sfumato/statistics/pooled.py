@@ -1,4 +1,4 @@
-"""All exact tests of one set of images: what their pools say, and the p-values."""
+"""Run all exact tests on one set of images: rank the pools and compute the p-values."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,18 +21,18 @@ class PoolRanks(NamedTuple):
     """Ranks of all members of all pools."""
 
     histograms: Tensor
-    """Of ranks over pixels, shape (N + 1, M, N + 1): member, image, rank."""
+    """Histograms of ranks over pixels, shape (N + 1, M, N + 1): member, image, rank."""
     joint: dict[str, Tensor]
     """Ranks of distances to R references, shape (N + 1, M, R), by projection."""
 
 
 def rank_pools(samples: Tensor, truths: Tensor, *, seed: int = 0) -> PoolRanks:
-    r"""Rank the truths among their draws, and every draw among the others.
+    r"""Rank the truths among their samples, and every sample among the others.
 
     Args:
         samples: Shape (N, M, C, \*spatial), N at least 2.
         truths: Shape (M, C, \*spatial).
-        seed: Of ties, projections and references.
+        seed: Seed of ties, projections and references.
     """
     check(samples, truths)
     ties = _generator(seed, _TIES)
@@ -41,7 +41,7 @@ def rank_pools(samples: Tensor, truths: Tensor, *, seed: int = 0) -> PoolRanks:
     for place, (name, project) in enumerate(PROJECTIONS.items()):
 
         def features(x: Tensor, y: Tensor, project: Callable[..., Tensor] = project, place: int = place) -> Tensor:
-            # A new generator each time: the same projections for every block of images.
+            # A new generator each time, to get the same projections for every block of images.
             return project(pool(x, y), _generator(seed, _PROJECT, place))
 
         joint[name] = reference_ranks(
@@ -51,15 +51,15 @@ def rank_pools(samples: Tensor, truths: Tensor, *, seed: int = 0) -> PoolRanks:
 
 
 def p_values(ranks: PoolRanks, *, level: float = 0.9, seed: int = 0, num_permutations: int = 999) -> dict[str, float]:
-    """Exact p-values of coverage, ranks and each projection's joint coverage, by name.
+    """Exact p-values of coverage, ranks and the joint coverage of each projection, by name.
 
-    Each is uniform from 0 to 1 if the draws are right. They are not independent of each other: to claim that any of
-    them is significant, adjust them by :func:`sfumato.statistics.significance.holm`.
+    Each is uniform from 0 to 1 if the samples are right. They are not independent: before claiming that any of them is
+    significant, adjust them with :func:`sfumato.statistics.significance.holm`.
 
     Args:
-        ranks: Of :func:`rank_pools`.
+        ranks: From :func:`rank_pools`.
         level: Nominal level of the coverage.
-        seed: Of the permutations.
+        seed: Seed of the permutations.
         num_permutations: No p-value is below about 1 / (num_permutations + 1).
     """
     interval = central_interval(len(ranks.histograms) - 1, level)
@@ -72,7 +72,7 @@ def p_values(ranks: PoolRanks, *, level: float = 0.9, seed: int = 0, num_permuta
 
 
 def by_images(function: Callable[[Tensor, Tensor], Tensor], samples: Tensor, truths: Tensor, *, dim: int = 0) -> Tensor:
-    """A function of samples and truths, for blocks of images that fit into memory, put together along ``dim``."""
+    """Apply a function of samples and truths to blocks of images that fit into memory; join results along ``dim``."""
     part = max(1, _AT_ONCE // samples[:, 0].numel())
     dtype = torch.promote_types(torch.promote_types(samples.dtype, truths.dtype), torch.float32)
     blocks = zip(samples.split(part, 1), truths.split(part), strict=True)
@@ -80,6 +80,6 @@ def by_images(function: Callable[[Tensor, Tensor], Tensor], samples: Tensor, tru
 
 
 def _generator(seed: int, *purpose: int) -> torch.Generator:
-    """A stream of its own for each purpose, and none that a caller's draws with the same seed could have come from."""
+    """A separate random stream per purpose, none of which can coincide with a caller's samples of the same seed."""
     high, low = np.random.SeedSequence((seed, *purpose)).generate_state(2, np.uint32).tolist()
     return torch.Generator().manual_seed((high << 31) ^ low)

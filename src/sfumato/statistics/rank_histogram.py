@@ -1,12 +1,12 @@
-r"""Ranks of truths among their draws: uniform from 0 to N if the draws are right.
+r"""Ranks of truths among their samples: uniform from 0 to N if the samples are right.
 
-A histogram high at both ends says that the draws are too narrow, one high in the middle that they are too wide, a slope
-that they are biased. The coverage of the interval between two order statistics is a sum of its bins, so its expectation
-is known exactly:
+A histogram that is high at both ends means that the samples are too narrow, one high in the middle that they are too
+wide, and a slope that they are biased. The coverage of the interval between two order statistics is a sum of its bins,
+so its expectation is known exactly:
 
 .. math:: E\,[x_{(i)} \le y \le x_{(j)}] = \frac{j - i}{N + 1}
 
-This, not the nominal level, is what a coverage must be compared with.
+A coverage must be compared with this, not with the nominal level.
 """
 
 import torch
@@ -18,15 +18,15 @@ __all__ = ["central_interval", "coverage_scores", "member_histograms", "polynomi
 
 
 def member_histograms(members: Tensor, generator: torch.Generator) -> Tensor:
-    r"""How often, over the pixels of an image, each member of its pool takes each rank.
+    r"""How often each member of an image's pool takes each rank, over the pixels of the image.
 
     Args:
-        members: Shape (N + 1, M, C, \*spatial), of :func:`sfumato.statistics.exchange_test.pool`.
-        generator: Of the order of ties.
+        members: Shape (N + 1, M, C, \*spatial), from :func:`sfumato.statistics.exchange_test.pool`.
+        generator: Orders ties.
 
     Returns:
-        Fractions, float64, shape (N + 1, M, N + 1): member, image, rank. Those of member 0 are the rank histograms of
-        the truths.
+        Fractions, float64, shape (N + 1, M, N + 1): member, image, rank. Member 0 has the rank histograms of the
+        truths.
     """
     number, images = members.shape[:2]
     ranks = pool_ranks(members, generator).reshape(number * images, -1)
@@ -54,24 +54,24 @@ def central_interval(num_samples: int, level: float) -> tuple[int, int]:
 
 
 def coverage_scores(histograms: Tensor, interval: tuple[int, int]) -> Tensor:
-    """Fraction of pixels inside the interval between two order statistics, for each member as the truth.
+    """Fraction of pixels inside the interval between two order statistics, with each member as the truth.
 
     Args:
-        histograms: Of :func:`member_histograms`, shape (N + 1, M, N + 1).
+        histograms: From :func:`member_histograms`, shape (N + 1, M, N + 1).
         interval: i and j, counted from 1.
 
     Returns:
-        Shape (N + 1, M, 1); the coverage of the truths is that of member 0.
+        Shape (N + 1, M, 1); member 0 has the coverage of the truths.
     """
     i, j = interval
-    # With r draws below it, a truth is in [x_(i), x_(j)] if i <= r < j.
+    # With r samples below it, a truth is in [x_(i), x_(j)] if i <= r < j.
     return histograms[..., i:j].sum(-1, keepdim=True)
 
 
 def polynomials(num_ranks: int, degree: int) -> Tensor:
     """Polynomials of degree 1 to ``degree`` that are orthonormal over the ranks and have mean 0, (num_ranks, degree).
 
-    Tests on them have power against smooth departures: slope, width, skewness, weight of the tails.  [Neyman 1937]
+    Tests on them are powerful against smooth departures: slope, width, skewness, weight of the tails.  [Neyman 1937]
     """
     place = torch.linspace(-1, 1, num_ranks, dtype=torch.float64)
     basis, _ = torch.linalg.qr(place[:, None] ** torch.arange(min(degree, num_ranks - 1) + 1))
@@ -80,10 +80,10 @@ def polynomials(num_ranks: int, degree: int) -> Tensor:
 
 
 def rank_scores(histograms: Tensor, *, degree: int = 4) -> Tensor:
-    """Moments of the rank histogram, for each member as the truth, shape (N + 1, M, degree); see :func:`polynomials`.
+    """Moments of the rank histogram with each member as the truth, shape (N + 1, M, degree); see :func:`polynomials`.
 
     Args:
-        histograms: Of :func:`member_histograms`, shape (N + 1, M, N + 1).
-        degree: How many moments; at most N are used.
+        histograms: From :func:`member_histograms`, shape (N + 1, M, N + 1).
+        degree: Number of moments; at most N are used.
     """
     return histograms @ polynomials(histograms.shape[-1], degree).to(histograms)

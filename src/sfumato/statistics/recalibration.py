@@ -3,8 +3,8 @@ r"""Linear recalibration of a standard deviation: simple, useful with few images
 .. math:: \sigma = a\,s + b, \qquad a, b \ge 0 \text{ minimising } \Big\langle \ln\sigma + \frac{(y - m)^2}{2\sigma^2}
           \Big\rangle
 
-over the pixels of held-out images, each image counting equally. The likelihood is that of Gaussian errors; for others
-:math:`\sigma` is still the root mean square error that goes with a predicted spread, where that is a line in s.
+over the pixels of held-out images, each image counting equally. The likelihood assumes Gaussian errors; for other
+errors, :math:`\sigma` is still the root mean square error for a given predicted spread, if that is linear in s.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ def fit_spread(spreads: Sequence[NDArray[np.floating]], errors: Sequence[NDArray
 def _binned(
     spread: NDArray[np.float64], squares: NDArray[np.float64], weight: NDArray[np.float64]
 ) -> list[NDArray[np.float64]]:
-    """Mean spread, mean square error and weight of pixels of like spread: all that the likelihood needs."""
+    """Mean spread, mean square error and weight of pixels with similar spread: all that the likelihood needs."""
     order = np.argsort(spread, kind="stable")
     total = np.cumsum(weight[order])
     bins = np.minimum((total / total[-1] * _NUM_BINS).astype(int), _NUM_BINS - 1)
@@ -58,7 +58,7 @@ def _maximum_likelihood(predicted: Tensor, actual: Tensor, share: Tensor) -> tup
     scale = float((actual * share).sum().sqrt())
     level = max(float((predicted.square() * share).sum().sqrt()), _LEAST * scale)
     s, squares = predicted / level, actual / scale**2
-    # As logarithms both stay positive; the search starts at a ratio of like sizes.
+    # As logarithms, both stay positive; the search starts where both terms have similar size.
     logs = torch.tensor([-0.5, -1.5], dtype=torch.float64, requires_grad=True)
     search = torch.optim.LBFGS([logs], max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-10)
 

@@ -1,13 +1,13 @@
-r"""Reliability: where a large error is predicted, is it large?
+r"""Reliability: is the error large where a large error is predicted?
 
-Pixels are sorted into bins by their predicted standard deviation; in each, the predicted root mean square error is
-compared with the actual one. A standard deviation of few draws is itself noisy, and bins chosen by it hold the pixels
-where it happens to be small or large: even exact draws would look unreliable. So the first half of the draws chooses
-the bin and the second half, of n, predicts the error of its own mean:
+Pixels are sorted into bins by their predicted standard deviation; in each bin, the predicted root mean square error is
+compared with the actual one. The standard deviation of a few samples is itself noisy, and bins chosen by it collect the
+pixels where it happens to be small or large: even exact samples would look unreliable. So the first half of the samples
+chooses the bin, and the second half, of size n, predicts the error of its own mean:
 
 .. math:: E\,[\tfrac{n+1}{n}\,\mathrm{var}_k x_k \mid \mathrm{bin}] = E\,[(\bar x - y)^2 \mid \mathrm{bin}]
 
-which holds in every bin if the draws are right.
+which holds in every bin if the samples are right.
 """
 
 import torch
@@ -24,7 +24,7 @@ def reliability(samples: Tensor, truths: Tensor, *, num_bins: int = 10) -> tuple
     Args:
         samples: Shape (N, M, C, \*spatial), N at least 4.
         truths: Shape (M, C, \*spatial).
-        num_bins: With equal numbers of pixels, over all images.
+        num_bins: Number of bins, with equal numbers of pixels over all images.
 
     Returns:
         Sums of predicted square errors, sums of actual ones and numbers of pixels, float64, each (M, num_bins). Means
@@ -36,7 +36,7 @@ def reliability(samples: Tensor, truths: Tensor, *, num_bins: int = 10) -> tuple
     first, second = samples[: len(samples) // 2], samples[len(samples) // 2 :]
     n = len(second)
     chosen_by = first.var(0).flatten(1)
-    # Counted, not compared with edges, so that bins are equally full even if many values are the same.
+    # Counted, not compared with edges, so that bins are equally full even if many values are equal.
     place = torch.empty_like(chosen_by, dtype=torch.int64).flatten()
     place[chosen_by.flatten().argsort(stable=True)] = torch.arange(place.numel(), device=place.device)
     bins = (place * num_bins // place.numel()).view_as(chosen_by)

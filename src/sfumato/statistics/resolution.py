@@ -1,18 +1,18 @@
-r"""Resolution measured from images alone: decorrelation analysis of one, Fourier ring correlation of two.
+r"""Measure resolution from images alone: decorrelation analysis of one image, Fourier ring correlation of two.
 
 .. math:: d(r) = \frac{\sum_{|k| < r} |\hat I(k)|}{\sqrt{\sum_k |\hat I(k)|^2 \; \sum_{|k| < r} 1}} \qquad
           FRC(r) = \frac{\Re\sum_{|k| = r} \hat I_1 \hat I_2^*}{\sqrt{\sum_{|k| = r} |\hat I_1|^2
           \sum_{|k| = r} |\hat I_2|^2}}
 
 d is the correlation of an image with itself after all Fourier amplitudes within a radius r are set to 1 [Descloux,
-Grussmayer & Radenovic, Nature Methods 16, 918 (2019)]: it rises as signal is added and falls as noise is. FRC:
-[Nieuwenhuizen et al., Nature Methods 10, 557 (2013)]. Radii are in units of the Nyquist frequency.
+Grussmayer & Radenovic, Nature Methods 16, 918 (2019)]: it rises as signal is included and falls as noise is. FRC
+follows [Nieuwenhuizen et al., Nature Methods 10, 557 (2013)]. Radii are in units of the Nyquist frequency.
 
 Note:
-    Both find where signal gives way to noise. A microscope's transfer function fades out before its cut-off, so that
-    decorrelation analysis finds a resolution 9 to 17% coarser than 1 / cut-off, with any implementation. Peaks of d
-    must stand out by 0.002 on both sides here. The published 0.0005, on one side, takes ripples of small images for
-    peaks; 0.002 was chosen on the real images of the tests, and then held for 96 synthetic ones not used for it.
+    Both find where signal gives way to noise. A microscope's transfer function fades out before its cut-off, so
+    decorrelation analysis finds a resolution 9 to 17% coarser than 1 / cut-off, with any implementation. Here, peaks of
+    d must stand out by 0.002 on both sides. The published 0.0005, on one side, takes ripples of small images for peaks;
+    0.002 was chosen on the real images of the tests, and then held for 96 synthetic ones not used for choosing it.
 """
 
 import math
@@ -31,12 +31,12 @@ _APODISED_PIXELS = 20
 
 
 class Decorrelation(NamedTuple):
-    """What decorrelation analysis found.
+    """Result of decorrelation analysis.
 
     Attributes:
         resolution_um: 2 pixels / cutoff.
         cutoff: Highest radius of a peak over all high-pass filters, in units of the Nyquist frequency.
-        peak: Height of the unfiltered curve's peak, a measure of the signal-to-noise ratio; 0 without one.
+        peak: Height of the unfiltered curve's peak, a measure of the signal-to-noise ratio; 0 if it has none.
     """
 
     resolution_um: float
@@ -59,7 +59,7 @@ class RingCorrelation(NamedTuple):
 
 
 def decorrelation(image: Tensor, *, pixel_um: float) -> Decorrelation:
-    """Resolution of one image, from the peaks of its decorrelation curves under ever stronger high-pass filters.
+    """Resolution of one image, from the peaks of its decorrelation curves under increasingly strong high-pass filters.
 
     Args:
         image: Shape (H, W), at least 64 pixels a side.
@@ -87,7 +87,7 @@ def decorrelation(image: Tensor, *, pixel_um: float) -> Decorrelation:
     widths = torch.cat([torch.tensor([image.shape[0] / 4]), _log_space(widest, 0.15)])
     found = _peaks(_curves(amplitudes, radii, widths, coarse), coarse)
     best = max(range(len(found)), key=found.__getitem__)
-    # Once more, with finer radii and filters around the best.
+    # Again, with finer radii and filters around the best.
     fine = torch.linspace(max(found[best] - float(coarse[1]), 0), min(found[best] + 0.4, 1), _NUM_RADII)
     near = _log_space(float(widths[max(best - 1, 0)]), float(widths[min(best + 1, len(widths) - 1)]))
     cutoff = max([*_peaks([plain], coarse), *found, *_peaks(_curves(amplitudes, radii, near, fine), fine)])
@@ -148,7 +148,7 @@ def _check(image: Tensor) -> None:
 
 
 def _apodised(image: Tensor) -> Tensor:
-    """An image that fades to its mean at the borders, over 20 pixels, so that they do not show in its spectrum."""
+    """Fade an image to its mean at the borders, over 20 pixels, so that they do not show in its spectrum."""
     mean = image.mean()
     windows = []
     for size in image.shape:
@@ -168,7 +168,7 @@ def _spectrum(image: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _curves(amplitudes: Tensor, radii: Tensor, widths: Tensor, grid_r: Tensor) -> list[list[float]]:
-    """d(r) at each radius of ``grid_r``, under a high-pass filter of each width in pixels; width 0 stands for none."""
+    """d(r) at each radius of ``grid_r``, under a high-pass filter of each width in pixels; width 0 means no filter."""
     number = torch.searchsorted(radii, grid_r.double())
     curves = []
     for width in widths.tolist():
@@ -180,7 +180,7 @@ def _curves(amplitudes: Tensor, radii: Tensor, widths: Tensor, grid_r: Tensor) -
 
 
 def _peaks(curves: list[list[float]], grid_r: Tensor) -> list[float]:
-    """Radius of each curve's last peak, 0 for none or one too low to trust."""
+    """Radius of each curve's last peak; 0 if there is none or it is too low to trust."""
     places = [_last_peak(curve) for curve in curves]
     return [
         float(grid_r[place]) if curve[place] >= _LOWEST_PEAK and place else 0.0
@@ -189,7 +189,7 @@ def _peaks(curves: list[list[float]], grid_r: Tensor) -> list[float]:
 
 
 def _last_peak(curve: list[float]) -> int:
-    """Place of the peak at the highest radius that stands out on both sides; 0 if there is none."""
+    """Index of the peak at the highest radius that stands out on both sides; 0 if there is none."""
     for place in range(len(curve) - 2, 0, -1):
         sides = (curve[place + 1 :], curve[place - 1 :: -1])
         if all(_falls(curve[place], side) for side in sides):

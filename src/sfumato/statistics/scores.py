@@ -1,9 +1,10 @@
-r"""Proper scores of posterior samples, and their spread against their error; one number per image.
+r"""Proper scores of posterior samples, and their predicted against their actual error; one number per image.
 
 .. math:: CRPS = \frac1N\sum_k |x_k - y| - \frac{1}{2N(N-1)}\sum_{k,l} |x_k - x_l|
 
-The factor N - 1 makes it fair: its expectation does not depend on the number of draws, so that methods with different
-numbers can be compared. The energy score is the same with the norm of whole images in place of the absolute value.
+The factor N - 1 makes the score fair: its expectation does not depend on the number of samples, so methods with
+different numbers can be compared. The energy score is the same with the norm of whole images instead of the absolute
+value.
 [Gneiting & Raftery, J. Am. Stat. Assoc. 102, 359 (2007); Ferro, Q. J. R. Meteorol. Soc. 140, 1917 (2014)]
 """
 
@@ -18,7 +19,7 @@ __all__ = ["crps", "energy_score", "spread_and_error"]
 def crps(samples: Tensor, truths: Tensor) -> Tensor:
     r"""Fair continuous ranked probability score, the mean over the pixels of each image, in its units.
 
-    The double sum is taken by sorting: :math:`\sum_{k,l} |x_k - x_l| = 2 \sum_i (2i - N - 1)\, x_{(i)}`.
+    The double sum is computed by sorting: :math:`\sum_{k,l} |x_k - x_l| = 2 \sum_i (2i - N - 1)\, x_{(i)}`.
 
     Args:
         samples: Shape (N, M, C, \*spatial), N at least 2.
@@ -60,12 +61,12 @@ def energy_score(samples: Tensor, truths: Tensor) -> Tensor:
 
 
 def spread_and_error(samples: Tensor, truths: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Predicted and actual mean square error of the mean of the draws, each (M).
+    r"""Predicted and actual mean square error of the samples' mean, each (M).
 
     .. math:: \frac{N+1}{N} \langle \mathrm{var}_k\, x_k \rangle, \qquad \langle (\bar x - y)^2 \rangle
 
-    with the unbiased variance. Their expectations are equal if the draws are right, for any N: the truth is one more
-    draw, and the mean of N draws has an error of its own.
+    with the unbiased variance. Their expectations are equal if the samples are right, for any N: the truth is one more
+    sample, and the mean of N samples has its own error.
 
     Args:
         samples: Shape (N, M, C, \*spatial), N at least 2.

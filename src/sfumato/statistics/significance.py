@@ -1,12 +1,12 @@
-r"""Whether a difference between methods is more than chance, images being the unit of replication.
+r"""Test whether a difference between methods is more than chance, with images as the unit of replication.
 
-A table shows means over images, so means are what is tested. For paired differences :math:`d_i` of two methods on the
-same images the test flips signs: if neither method were better, :math:`d_i` and :math:`-d_i` would be equally likely,
+Tables show means over images, so the tests are about means. For paired differences :math:`d_i` of two methods on the
+same images, the test flips signs: if neither method were better, :math:`d_i` and :math:`-d_i` would be equally likely,
 
 .. math:: p = P\big(|\textstyle\sum_i s_i d_i| \ge |\sum_i d_i|\big), \qquad s_i = \pm 1
 
-exactly for up to 16 images, by random flips beyond. Wilcoxon's test would compare ranks instead: it can call a method
-better whose mean, the number in the table, is worse. Both ask that differences be symmetric if there is no effect.
+exactly for up to 16 images, and with random flips for more. Wilcoxon's test would compare ranks instead: it can prefer
+a method whose mean, the number in the table, is worse. Both assume symmetric differences if there is no effect.
 """
 
 import itertools
@@ -30,30 +30,30 @@ __all__ = [
 ]
 
 _EXACT = 16
-"""Up to so many images all sign patterns are tried: 32,768 of them, the others being their mirror images."""
+"""Up to this many images, all sign patterns are tried: 32,768 of them, since the others are mirror images."""
 FEWEST = 6
-"""Images whose signs can be flipped in enough ways for a level of 0.05, and whose bootstrap covers as it says."""
+"""Images whose signs can be flipped in enough ways for a level of 0.05, and whose bootstrap has its stated coverage."""
 _AT_ONCE = 2**22
 
 Values = NDArray[np.float64]
 
 
 def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, seed: int = 0) -> tuple[float, float]:
-    r"""Bootstrap interval of a mean: images are drawn again with replacement.
+    r"""Bootstrap interval of a mean: images are resampled with replacement.
 
-    Quantiles of the drawn means, at levels widened as a t interval is against a normal one, :math:`\alpha' =
-    \Phi(-\sqrt{n/(n-1)}\, t_{n-1,\,1-\alpha/2})`, without which intervals from 20 images cover too seldom.
+    Quantiles of the resampled means, at levels widened as a t interval is against a normal one, :math:`\alpha' =
+    \Phi(-\sqrt{n/(n-1)}\, t_{n-1,\,1-\alpha/2})`; without this, intervals from 20 images cover too rarely.
     [Hesterberg, The American Statistician 69, 371 (2015)]
 
-    No such interval reaches beyond the least and the largest value, so from fewer than six images it holds the true
-    mean too seldom at any level: even of symmetric values at most with probability 1 - :func:`least_p`, 3/4 from three
-    images. Student's interval, which takes values for normal, is given then.
+    No such interval reaches beyond the least and the largest value, so with fewer than six images it contains the true
+    mean too rarely at any level: even for symmetric values with probability at most 1 - :func:`least_p`, 3/4 for three
+    images. Student's interval, which assumes normal values, is used in that case.
 
     Args:
         values: One per image, shape (n).
-        level: How often the interval should hold the true mean.
-        num_draws: Of the bootstrap.
-        seed: Of the draws.
+        level: How often the interval should contain the true mean.
+        num_draws: Number of bootstrap resamples.
+        seed: Seed of the resamples.
 
     Returns:
         Lower and upper end; NaN if there are fewer than two images or a value is not finite.
@@ -66,16 +66,16 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
 def ratio_interval(
     numerators: Values, denominators: Values, *, level: float = 0.95, num_draws: int = 10_000, seed: int = 0
 ) -> tuple[float, float]:
-    """Bootstrap interval of a mean over another mean of the same images, as :func:`interval` is of one mean.
+    """Bootstrap interval of the ratio of two means over the same images, like :func:`interval` for one mean.
 
-    From fewer than six images it is Student's, of the geometric mean of the images' ratios.
+    For fewer than six images it is Student's interval of the geometric mean of the images' ratios.
 
     Args:
         numerators: One per image, shape (n).
-        denominators: One per image, none negative, shape (n). If draws have none that is positive, the interval is NaN.
-        level: How often the interval should hold the true ratio.
-        num_draws: Of the bootstrap.
-        seed: Of the draws.
+        denominators: One per image, none negative, shape (n). If a resample has no positive one, the interval is NaN.
+        level: How often the interval should contain the true ratio.
+        num_draws: Number of bootstrap resamples.
+        seed: Seed of the resamples.
     """
     values = np.stack([numerators, denominators], 1)
     if 2 <= len(values) < FEWEST:
@@ -94,7 +94,7 @@ def ratio_interval(
 
 
 def _student(values: Values, level: float) -> tuple[float, float]:
-    """Interval of the mean of a few normal values."""
+    """Interval of the mean of a few normally distributed values."""
     if not bool(np.isfinite(values).all()):
         return math.nan, math.nan
     reach = _quantile_of_t(len(values) - 1, level) * float(values.std(ddof=1)) / math.sqrt(len(values))
@@ -112,7 +112,7 @@ def _quantile_of_t(freedom: int, level: float) -> float:
 def _interval(
     values: Values, statistic: Callable[[Values], Values], *, level: float, num_draws: int, seed: int
 ) -> tuple[float, float]:
-    """Of a statistic of means: (draws, q) to (draws), of values (n, q)."""
+    """Bootstrap interval of a statistic of means: (draws, q) to (draws), for values (n, q)."""
     n = len(values)
     if n < 2 or not bool(np.isfinite(values).all()):
         return math.nan, math.nan
@@ -127,13 +127,13 @@ def _interval(
 
 
 def paired_test(first: Values, second: Values, *, num_flips: int = 20_000, seed: int = 0) -> float:
-    """Probability of a mean difference as large as this one, in either direction, if there were none.
+    """Probability of a mean difference at least this large, in either direction, if there were none.
 
     Args:
-        first: Of one method, one value per image, shape (n).
-        second: Of another on the same images, shape (n).
-        num_flips: Random sign patterns, where there are too many to try all.
-        seed: Of the random patterns.
+        first: Values of one method, one per image, shape (n).
+        second: Values of another method on the same images, shape (n).
+        num_flips: Number of random sign patterns, if there are too many to try all.
+        seed: Seed of the random patterns.
 
     Example:
         >>> paired_test(np.array([2.0, 3.0, 4.0]), np.array([1.0, 1.0, 1.0]))
@@ -142,7 +142,7 @@ def paired_test(first: Values, second: Values, *, num_flips: int = 20_000, seed:
     if first.shape != second.shape or first.ndim != 1 or len(first) == 0:
         raise ValueError(f"values have shapes {first.shape} and {second.shape}; give one per image for both methods")
     d = first - second
-    # A tie is a tie although sums of floats round.
+    # A tie counts as a tie although sums of floats round.
     bar = abs(d.sum()) - 1e-12 * np.abs(d).sum()
     n = len(d)
     if n <= _EXACT:
@@ -159,7 +159,7 @@ def paired_test(first: Values, second: Values, *, num_flips: int = 20_000, seed:
 
 
 def least_p(num_images: int) -> float:
-    """The smallest value that :func:`paired_test` can give for so many images."""
+    """The smallest value that :func:`paired_test` can return for this many images."""
     return 2.0 ** (1 - num_images) if num_images <= _EXACT else 1 / 20_001
 
 
@@ -178,24 +178,24 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 class Ranking(NamedTuple):
-    """Who is first, and whether that is significant."""
+    """Which method is first, and whether that is significant."""
 
     p_values: dict[tuple[int, int], float]
-    """Of every pair of methods (i < j), adjusted by Holm over all pairs."""
+    """For every pair of methods (i < j), Holm-adjusted over all pairs."""
     best: int | None
-    """A method that is better than every other, significantly; or none."""
+    """The method that is significantly better than every other, or None."""
     second: int | None
-    """A method that is second to a significant best and better than every further one, significantly; or none."""
+    """The method that is second to a significant best and significantly better than all further ones, or None."""
 
 
 def ranking(values: Values, *, higher_is_better: bool, level: float = 0.05, seed: int = 0) -> Ranking:
-    """Rank methods by their mean over images and say which places are significant.
+    """Rank methods by their mean over images and find which ranks are significant.
 
     Args:
         values: Shape (methods, images).
-        higher_is_better: Which way is up.
-        level: Of significance, for all pairs of methods together.
-        seed: Of random sign patterns.
+        higher_is_better: Whether larger values are better.
+        level: Significance level, for all pairs of methods together.
+        seed: Seed of the random sign patterns.
     """
     pairs = list(itertools.combinations(range(len(values)), 2))
     if not bool(np.isfinite(values).all()):
@@ -214,7 +214,7 @@ def ranking(values: Values, *, higher_is_better: bool, level: float = 0.05, seed
 
 
 def rank_correlation(first: NDArray[Any], second: NDArray[Any]) -> float:
-    """Spearman's correlation of two images' pixels, equal values sharing their mean rank; NaN if one is flat.
+    """Spearman's correlation of two images' pixels; equal values share their mean rank; NaN if one image is flat.
 
     Example:
         >>> rank_correlation(np.array([1.0, 2.0, 3.0]), np.array([1.0, 4.0, 9.0]))

@@ -1,18 +1,18 @@
 r"""Joint calibration: coverage of balls around random points, on projections of the images.
 
-Pixel by pixel a posterior may be right and yet be wrong about how pixels go together. TARP takes a reference point and
-asks how many draws are nearer to it than the truth is: that rank is uniform if the draws are right, and over reference
-points the converse holds too. [Lemos et al., Tests of Accuracy with Random Points, ICML 2023]
+A posterior may be right for every pixel and still wrong about how pixels depend on each other. TARP takes a reference
+point and counts how many samples are nearer to it than the truth is: that rank is uniform if the samples are right, and
+over all reference points the converse holds too. [Lemos et al., Tests of Accuracy with Random Points, ICML 2023]
 
-Images are projected first, since all distances are alike in many dimensions:
+Images are projected first, since in many dimensions all distances are alike:
 
 - ``random``: inner products with 64 random directions,
 - ``local_means``: means over a grid of at most 64 cells,
 - ``band_energies``: logarithms of the energy in 8 bands of spatial frequency, of the deviation from the pool's mean.
 
-Each projection is standardised by mean and standard deviation over the pool, and references are drawn from a unit
-Gaussian there, the same ones for all images. That treats truth and draws alike, so that ranks stay uniform, and puts
-references where distances tell both a shift and a change of width.
+Each projection is standardised by the mean and standard deviation over the pool, and references are drawn from a unit
+Gaussian there, the same ones for all images. This treats truth and samples alike, so ranks stay uniform, and it places
+references where distances show both a shift and a change of width.
 """
 
 import math
@@ -60,7 +60,7 @@ PROJECTIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "local_means": _local_means,
     "band_energies": _band_energies,
 }
-"""Of pools (N + 1, M, C, \\*spatial) to features (N + 1, M, d), by name; a generator draws what is random in them."""
+"""Projections by name: pools (N + 1, M, C, \\*spatial) to features (N + 1, M, d); a generator draws random ones."""
 
 
 def reference_ranks(features: Tensor, generator: torch.Generator, *, num_references: int = 64) -> Tensor:
@@ -68,17 +68,17 @@ def reference_ranks(features: Tensor, generator: torch.Generator, *, num_referen
 
     Args:
         features: Projections of a pool, shape (N + 1, M, d).
-        generator: Of the references, the same ones for all images, and of ties.
+        generator: Draws the references, the same ones for all images, and orders ties.
         num_references: R.
 
     Returns:
-        Whole numbers from 0 to N, shape (N + 1, M, R). For the truths, member 0: how many draws are nearer.
+        Integers from 0 to N, shape (N + 1, M, R). For the truths, member 0: how many samples are nearer.
     """
     spread = features.std(0)
     centred = features - features.mean(0)
     z = torch.where(spread > 0, centred / spread.where(spread > 0, 1.0), 0.0)
     references = torch.randn(num_references, z.shape[-1], generator=generator).to(z)
-    # Common terms of a pool do not change ranks: |z - r|^2 = |z|^2 - 2 z.r + |r|^2.
+    # Terms common to a pool do not change ranks: |z - r|^2 = |z|^2 - 2 z.r + |r|^2.
     distance = z.square().sum(-1, keepdim=True) - 2 * z @ references.T
     return pool_ranks(distance, generator)
 
@@ -86,12 +86,12 @@ def reference_ranks(features: Tensor, generator: torch.Generator, *, num_referen
 def tarp_scores(ranks: Tensor, *, degree: int = 2) -> Tensor:
     """Moments of each reference's ranks and of their mean over references, shape (N + 1, M, (R + sqrt R) degree).
 
-    A shift shows at single references, in one direction or the other; a wrong width at all of them alike. So the mean
-    over references is given as much weight as a set of sqrt R of them.
+    A shift shows at single references, in one direction or the other; a wrong width shows at all of them alike. So the
+    mean over references gets as much weight as sqrt R of them.
 
     Args:
-        ranks: Of :func:`reference_ranks`, shape (N + 1, M, R).
-        degree: Of the polynomials of ranks.
+        ranks: From :func:`reference_ranks`, shape (N + 1, M, R).
+        degree: Degree of the rank polynomials.
     """
     single = polynomials(len(ranks), degree).to(ranks.device)[ranks]
     mean = single.mean(2, keepdim=True).expand(-1, -1, math.isqrt(ranks.shape[-1]), -1)
