@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 LEAST_WEIGHT = 1e-3
-"""Below this weight (SNR above 2e4), the schedule gets less than its gradient, which at t = 0 would be 0 times infinity."""
+"""Below this weight (SNR above 2e4) the schedule gets less than its gradient; at t = 0 it would be 0 times infinity."""
 
 
 class Losses(NamedTuple):

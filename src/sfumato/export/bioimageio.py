@@ -1,7 +1,7 @@
-"""A model as a BioImage.IO package: the sampler with a fixed seed as one deterministic ONNX graph, without code.
+"""Export a model as a BioImage.IO package: the sampler with a fixed seed as one deterministic ONNX graph, no code.
 
-The zip holds the graph, a test image with its outputs, the card, a cover and `rdf.yaml`. There is no Python and no
-pickle in it, so that opening one runs nothing but the graph. bioimageio.core tests every package before it is kept.
+The zip contains the graph, a test image with its outputs, the card, a cover and `rdf.yaml`. It contains no Python and
+no pickle, so opening it runs nothing but the graph. bioimageio.core tests every package before it is kept.
 """
 
 import tempfile
@@ -50,17 +50,17 @@ def export_bioimageio(
     seed: int = 0,
     side: int | None = None,
 ) -> Path:
-    """Write a package and let bioimageio.core test it.
+    """Write a package and test it with bioimageio.core.
 
     Args:
-        model: On the CPU.
+        model: A model on the CPU.
         path: Zip file to write.
         credits: Authors and licence.
-        example: Image to test with, the middle of which goes into the package; a made-up one if not given.
-        num_samples: Draws that the graph makes; those of the calibration if not given, or 16.
-        num_steps: Network calls per draw; those of the calibration if not given, or the recipe's.
-        seed: Of the noise, fixed in the graph.
-        side: Of the test image in pixels; 64, or 16 in volumes, or twice the model's stride if not given.
+        example: Image to test with; its middle goes into the package. By default an image is made up.
+        num_samples: Samples that the graph draws; by default as in the calibration, or 16.
+        num_steps: Network calls per sample; by default as in the calibration, or the recipe's.
+        seed: Seed of the noise, fixed in the graph.
+        side: Side of the test image in pixels; by default 64, or 16 for volumes, or twice the model's stride.
 
     Returns:
         The path.
@@ -98,7 +98,7 @@ def export_bioimageio(
                 f"bioimageio.core refuses the package: {_first_error(summary)}; expected its test to pass: "
                 "use other versions of onnx and bioimageio.core, and report this"
             )
-        # Copied, not moved: the folder of temporary files may lie on another disk.
+        # Copied, not moved: the temporary folder may be on another disk.
         replace_bytes(path, (folder / "package.zip").read_bytes(), untouched="No package was written")
     return path
 
@@ -131,7 +131,7 @@ def _describe(v0_5: Any, model: LoadedModel, credits: Credits, folder: Path, out
     info = model.info
     ndim, step, factor = info.recipe.model.ndim, stride(model.model), enlargement(model)
     axes, number = _AXES[len(_AXES) - ndim :], v0_5.IntervalOrRatioDataDescr
-    # Not concatenable: tiles of a graph with a fixed seed would each be drawn by themselves.
+    # Not concatenable: tiles of a graph with a fixed seed would each be sampled separately.
     size = v0_5.ParameterizedSize(min=step, step=1)
 
     def names(word: str, count: int) -> list[str]:
@@ -212,7 +212,7 @@ def _usage(num_samples: int, num_steps: int, seed: int) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name of the characters that BioImage.IO allows, 5 to 128 of them."""
+    """A name with only the characters that BioImage.IO allows, 5 to 128 of them."""
     return "".join(char if char.isalnum() or char in "_+- ()" else " " for char in name)[:64]
 
 

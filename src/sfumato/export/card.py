@@ -1,7 +1,7 @@
-"""The card of a model: what it restores, from which data, how well, how sure, and where it must not be trusted.
+"""Write the card of a model: what it restores, its training data, its scores and calibration, and its limits.
 
-Everything in it is read from the model file; what the file does not know, the card says it does not know. Of the
-provenance, `images` says where training images come from and `limits` what the model cannot do; all else are scores.
+Everything on it is read from the model file; if the file does not know something, the card says so. In the provenance,
+`images` says where training images come from and `limits` what the model cannot do; all other entries are scores.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _PROBLEMS = {
 
 @dataclass(frozen=True)
 class Credits:
-    """What a model file cannot know: who made it, and under which terms it may be used.
+    """What a model file cannot know: who made it, and on which terms it may be used.
 
     Attributes:
         licence: SPDX identifier, such as CC-BY-4.0.
@@ -50,7 +50,7 @@ def model_card(model: LoadedModel, credits: Credits, *, usage: str) -> str:
     Args:
         model: From :func:`sfumato.load`.
         credits: Who made it, and its licence.
-        usage: Markdown that says how to use it in the place the card is for.
+        usage: Markdown on how to use it at the card's destination.
     """
     info, settings, network = model.info, model.info.recipe, model.info.recipe.model
     count = sum(parameter.numel() for parameter in model.model.parameters())
@@ -87,7 +87,7 @@ def _count(number: int, word: str) -> str:
 
 
 def _computed(info: ModelInfo) -> list[str]:
-    """What must be said where not all channels are measured."""
+    """A note for models whose channels are not all measured."""
     measured = measured_channels(info)
     if measured == info.condition_channels:
         return []
@@ -104,7 +104,7 @@ def _factor(factor: tuple[int, ...] | None) -> str:
 
 
 def _range(model: LoadedModel, side: str) -> str:
-    """What becomes -1 and 1, which is where nearly all training pixels lay."""
+    """The values that become -1 and 1; nearly all training pixels lie between them."""
     if model.info.recipe.data.scales_each_image:
         return "each image is scaled by its own quantiles"
     norm = getattr(model.info, side)

@@ -1,4 +1,4 @@
-"""The picture on a model's card: what was measured beside what was restored, two squares in one frame."""
+"""Draw the cover picture of a model's card: input and restored image, two squares in one frame."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _SIDE = 384
 
 
 def draw_cover(path: Path, measured: NDArray[np.floating], restored: NDArray[np.floating]) -> None:
-    """Draw both, each cut to a square and stretched to its own range; twice as wide as high, as catalogues ask.
+    """Draw both images, each cropped to a square and stretched to its own range; twice as wide as high, for catalogues.
 
     Args:
         path: PNG to write.

@@ -1,4 +1,4 @@
-"""An image to test an exported model with: one of the user's, or one made up within the model's range."""
+"""Provide an image to test an exported model with: the user's, or one made up within the model's range."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def example_image(model: LoadedModel, source: Path | None, side: int) -> NDArray
 
     Args:
         model: From :func:`sfumato.load`.
-        source: Image whose middle is taken; blurred noise is made up if not given.
+        source: Image whose middle is used; by default blurred noise is made up.
         side: In pixels.
 
     Raises:

@@ -1,4 +1,4 @@
-"""From a torch module to an ONNX graph whose images may have any size, and the check that both give the same."""
+"""Convert a torch module to an ONNX graph that accepts images of any size, and check that both give the same result."""
 
 import logging
 import warnings
@@ -26,10 +26,10 @@ _AXES = ("depth", "height", "width")
 
 
 def onnx_library() -> Any:
-    """The module onnx.
+    """Import onnx.
 
     Raises:
-        ImportError: If one of the libraries that exporting needs is not installed.
+        ImportError: If a library needed for exporting is not installed.
     """
     try:
         import onnx
@@ -42,7 +42,7 @@ def onnx_library() -> Any:
 
 
 def example_size(stride: int, ndim: int) -> tuple[int, ...]:
-    """Sides that are no multiples of anything a network likes, so that a trace takes nothing of them for granted."""
+    """Sides that are not multiples of a network's stride, so that a trace does not rely on them."""
     return tuple(2 * stride + 3 + 2 * axis for axis in range(ndim))
 
 
@@ -52,11 +52,11 @@ def to_graph(
     """Trace a module into an ONNX model.
 
     Args:
-        module: Takes the inputs in their order.
-        inputs: Examples by name.
-        outputs: Names of what it gives.
-        images: Which of the inputs are images (B, channels, *spatial), whose spatial axes may then have any size.
-        batched: Whether their batch may too.
+        module: A module that takes the inputs in their order.
+        inputs: Example inputs by name.
+        outputs: Names of its outputs.
+        images: Which inputs are images (B, channels, *spatial); their spatial axes may then have any size.
+        batched: Whether their batch may have any size too.
 
     Returns:
         An ``onnx.ModelProto``.
@@ -82,14 +82,14 @@ def to_graph(
                 verbose=False,
                 custom_translation_table={torch.ops.aten.expm1.default: _expm1()},
             )
-    except Exception as error:  # the exporter's own errors share no base
+    except Exception as error:  # the exporter's errors have no common base class
         raise RunError(
             f"{type(module).__name__} cannot be written as ONNX: {type(error).__name__}, "
             f"{str(error).strip().splitlines()[0]:.300}; export to the Hub instead (--hub), which keeps the model file"
         ) from error
     assert program is not None
     model = program.model_proto
-    # The exporter calls values inside by their operation, `mean` for one, and does not look whether that name is taken.
+    # The exporter names inner values after their operation, such as `mean`, without checking that the name is free.
     wanted = [*inputs, *outputs]
     rename(model.graph, {name: f"inner.{name}" for name in wanted})
     rename(model.graph, {f"{_OWN}{name}": name for name in wanted})
@@ -97,7 +97,7 @@ def to_graph(
 
 
 def rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Give values of an ``onnx.GraphProto`` other names."""
+    """Rename values of an ``onnx.GraphProto``."""
     for value in [*graph.input, *graph.output, *graph.initializer, *graph.value_info]:
         value.name = names.get(value.name, value.name)
     for node in graph.node:
@@ -116,11 +116,11 @@ def save_graph(model: Any, path: Path) -> None:
 
 
 def check_graph(path: Path, module: nn.Module, examples: Sequence[Mapping[str, Tensor]]) -> float:
-    """Run a file with onnxruntime beside its module.
+    """Run a file with onnxruntime and compare it with its module.
 
     Args:
-        path: Of the ONNX file.
-        module: What it was made from.
+        path: Path of the ONNX file.
+        module: The module it was made from.
         examples: Inputs by name, one set per comparison.
 
     Returns:
@@ -154,9 +154,9 @@ def check_graph(path: Path, module: nn.Module, examples: Sequence[Mapping[str, T
 
 
 def _expm1() -> Any:
-    """How exp(x) - 1 is written in ONNX, which has no operator for it: in double precision.
+    """Express exp(x) - 1 in ONNX, which has no operator for it, in double precision.
 
-    The exporter's own way, in single precision, is wrong by 6% at x = 1e-6, where the sampler's last step stands.
+    The exporter's version, in single precision, is wrong by 6% at x = 1e-6, where the sampler's last step is.
     """
     from onnxscript import opset18 as op
 
@@ -169,7 +169,7 @@ def _expm1() -> Any:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what the exporter tells its developers."""
+    """Suppress the messages that the exporter prints for its developers."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

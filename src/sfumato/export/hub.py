@@ -1,4 +1,4 @@
-"""A model as a repository of the Hugging Face Hub: the model file as it is, and its card."""
+"""Export a model as a Hugging Face Hub repository: the unchanged model file and its card."""
 
 import filecmp
 import shutil
@@ -18,23 +18,23 @@ __all__ = ["export_hub", "hub_files", "push"]
 
 _CARD = "README.md"
 _ABOUT = {"library_name": "sfumato"}
-"""With which the card begins."""
+"""The card starts with this."""
 
 
 def export_hub(source: str | Path, folder: str | Path, credits: Credits, *, address: str = "owner/name") -> Path:
-    """Write what a repository holds: `model.safetensors` and `README.md`.
+    """Write the content of a repository: `model.safetensors` and `README.md`.
 
     Args:
-        source: Of the model file; it is read and checked in full first.
-        folder: Made if it is not there.
+        source: Path of the model file; it is first read and checked in full.
+        folder: Created if it does not exist.
         credits: Authors and licence.
-        address: Owner and name that the card's example uses.
+        address: Owner and name for the card's example.
 
     Returns:
         The folder.
 
     Raises:
-        ModelFileError: If the source is no model.
+        ModelFileError: If the source is not a model.
         RunError: If the folder cannot be written.
     """
     folder, model = Path(folder), load(source)
@@ -71,9 +71,9 @@ def export_hub(source: str | Path, folder: str | Path, credits: Credits, *, addr
 
 
 def hub_files(source: str | Path, folder: Path) -> list[Written]:
-    """What :func:`export_hub` writes to a folder; a model file that is the source itself stays as it is.
+    """Files that :func:`export_hub` writes to a folder; a model file that is the source itself is left as it is.
 
-    A model file is known as a copy by the card beside it, or by its bytes: it may be the only one of its training.
+    A model file is recognised as a copy by the card beside it, or by its bytes: it may be the only one of its training.
     """
     file, target = local_file(source)[0], folder / MODEL_NAME
     card = text_like("model card", lambda text: text.startswith(f"---\n{yaml.safe_dump(_ABOUT)}"))
@@ -87,14 +87,14 @@ def hub_files(source: str | Path, folder: Path) -> list[Written]:
 
 
 def push(folder: str | Path, repository: str, *, private: bool = False) -> str:
-    """Upload a folder of :func:`export_hub` in one commit, making the repository if it is not there.
+    """Upload a folder of :func:`export_hub` in one commit; creates the repository if it does not exist.
 
-    Who may write there is known to huggingface_hub, from `hf auth login` or HF_TOKEN.
+    huggingface_hub provides the credentials, from `hf auth login` or HF_TOKEN.
 
     Args:
-        folder: Its model file and card are uploaded, and nothing else.
+        folder: Only its model file and card are uploaded.
         repository: Owner and name.
-        private: Whether a repository that is made here is so.
+        private: Whether a repository created here is private.
 
     Returns:
         The address of the new commit, `hf://owner/name@commit`.

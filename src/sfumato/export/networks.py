@@ -1,4 +1,4 @@
-"""The networks of a model as plain ONNX files, for programs that sample by themselves."""
+"""Export the networks of a model as plain ONNX files, for programs with their own sampler."""
 
 import json
 from pathlib import Path
@@ -23,17 +23,18 @@ __all__ = ["export_networks", "network_files"]
 def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
     """Write `noise.onnx`, `rate.onnx` and, if the model has one, `mean.onnx`, and `networks.json` about them.
 
-    Each takes batches and images of any size. A regression has `mean.onnx` alone.
+    Each accepts batches and images of any size. A regression has only `mean.onnx`.
 
     Args:
-        model: On the CPU.
-        folder: Made if it is not there.
+        model: A model on the CPU.
+        folder: Created if it does not exist.
 
     Returns:
-        For each file, how far onnxruntime is from torch at three image sizes, relative to the largest value.
+        For each file, the largest difference of onnxruntime from torch at three image sizes, relative to the largest
+        value.
 
     Raises:
-        RunError: If a network has no counterpart in ONNX, or gives something else there.
+        RunError: If a network has no counterpart in ONNX, or gives a different result there.
         ImportError: If the extra `onnx` is not installed.
     """
     folder = Path(folder)
@@ -51,7 +52,7 @@ def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
 
 
 def network_files(model: LoadedModel, folder: Path) -> list[Written]:
-    """What :func:`export_networks` leaves in a folder."""
+    """Files that :func:`export_networks` writes to a folder."""
     about = json_with("description of networks", ("sha256", "normalisation", "residual"))
     networks = [Written(folder / f"{name}.onnx", NETWORK) for name in _modules(model.model)]
     return [*networks, Written(folder / "networks.json", about)]
@@ -61,7 +62,7 @@ _OUTPUTS = {"noise": "predicted", "rate": "rate", "mean": "mean"}
 
 
 class _Noise(nn.Module):
-    """Condition (with the mean behind it), gamma and noisy target to what the network predicts."""
+    """Maps condition (followed by the mean), gamma and noisy target to the network's prediction."""
 
     def __init__(self, model: CVDM) -> None:
         super().__init__()
@@ -72,7 +73,7 @@ class _Noise(nn.Module):
 
 
 class _Rate(nn.Module):
-    """Condition to minus log gamma at t = 1, the integral of beta."""
+    """Maps the condition to minus log gamma at t = 1, the integral of beta."""
 
     def __init__(self, model: CVDM) -> None:
         super().__init__()
@@ -83,7 +84,7 @@ class _Rate(nn.Module):
 
 
 class _Mean(nn.Module):
-    """Condition to the centre of what is diffused."""
+    """Maps the condition to the centre of what is diffused."""
 
     def __init__(self, model: CVDM) -> None:
         super().__init__()
@@ -128,7 +129,7 @@ def _examples(model: LoadedModel, name: str) -> list[dict[str, Tensor]]:
 
 
 def _description(model: LoadedModel) -> dict[str, object]:
-    """What a program needs to sample with these networks."""
+    """Everything a program needs to sample with these networks."""
     info, network = model.info, model.model
     sides = {"condition": info.condition.to_json(), "target": info.target.to_json()}
     about: dict[str, object] = {"sha256": model.sha256, "normalisation": sides, "residual": network.residual}

@@ -1,8 +1,8 @@
-r"""The sampler with a fixed seed as one ONNX graph: from what was measured to mean, deviation and interval.
+r"""Export the sampler with a fixed seed as one ONNX graph: from a measured image to mean, std and interval.
 
-Noise is a pure function of the seed, so the graph is deterministic. It is made of three parts, each traced once: what
-comes before the first step, one step, and what comes after the last. The step is the body of an ONNX `Scan` over the
-sampling grid, so that the file has the weights once however many steps there are.
+Noise is a pure function of the seed, so the graph is deterministic. It has three parts, each traced once: the work
+before the first step, one step, and the work after the last. The step is the body of an ONNX `Scan` over the sampling
+grid, so the file contains the weights only once, however many steps there are.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ _CARRIED = ("state", "clean", "h")
 
 
 def output_names(model: LoadedModel, sampled: Sampled) -> list[str]:
-    """What the graph gives: `mean`, for a diffusion model `std`, and `low` and `high` if it is calibrated for this."""
+    """Outputs of the graph: `mean`, for a diffusion model `std`, and `low` and `high` if it is calibrated for this."""
     if not model.model.draws_samples:
         return ["mean"]
     return ["mean", "std"] if correction_for(model, sampled) is None else ["mean", "std", "low", "high"]
@@ -39,12 +39,12 @@ def output_names(model: LoadedModel, sampled: Sampled) -> list[str]:
 def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
     """The graph, an ``onnx.ModelProto`` from `measured` (1, K, *spatial) to the names of :func:`output_names`.
 
-    Its values are those of :func:`sfumato.restore` for image 0 of this seed, seen as a whole.
+    Its outputs equal those of :func:`sfumato.restore` for image 0 of this seed, seen as a whole.
 
     Args:
-        model: On the CPU.
-        sampled: How it draws.
-        seed: Of the noise.
+        model: A model on the CPU.
+        sampled: How it draws samples.
+        seed: Seed of the noise.
 
     Raises:
         RunError: If a part of the model has no counterpart in ONNX.
@@ -85,7 +85,7 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
 
 
 def _enlarge(images: Tensor, factor: tuple[int, ...]) -> Tensor:
-    """As :func:`sfumato.data.enlarged.enlarge_tensor`, but in single precision, the only one that runtimes have."""
+    """Like :func:`sfumato.data.enlarged.enlarge_tensor`, but in single precision, the only one runtimes support."""
     if all(f == 1 for f in factor):
         return images
     mode = "bicubic" if images.ndim == 4 else "trilinear"
@@ -97,7 +97,7 @@ def _images(values: dict[str, Tensor]) -> list[str]:
 
 
 class _Start(nn.Module):
-    """Measured image to condition, log gamma at t = 1, centre and the state before the first step."""
+    """Maps the measured image to condition, log gamma at t = 1, centre and the state before the first step."""
 
     def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
         super().__init__()
@@ -107,7 +107,7 @@ class _Start(nn.Module):
         self.names = ["condition", "end", *center, *(f"{name}_before" for name in _CARRIED)]
 
     def grid(self) -> dict[str, Tensor]:
-        """What changes from step to step, each of shape (num_steps): after the last step the level stays."""
+        """Values that change from step to step, each of shape (num_steps); after the last step the level stays."""
         condition = torch.zeros(1, self.info.condition_channels, *[1] * self.info.recipe.model.ndim)
         with torch.no_grad():
             schedule, sampled = self.model.schedule(condition), self.sampled
@@ -125,7 +125,7 @@ class _Start(nn.Module):
         shape = torch.Size([self.sampled.num_samples, 1, self.model.target_channels, *condition.shape[2:]])
         state = self.noise(0, shape).flatten(0, 1)
         center = self.model.center(condition)
-        # Each output a tensor of its own: a graph must not give one twice.
+        # Each output is a separate tensor: a graph must not return one twice.
         centers = () if center is None else (center + 0,)
         return condition, end, *centers, state, torch.zeros_like(state), torch.ones_like(end)
 
@@ -154,7 +154,7 @@ class _Step(nn.Module):
         seen = condition.expand(size, *condition.shape[1:])
         about = center.expand(size, *center.shape[1:]) if center is not None else None
         clean = self.model.predict(state, now.log_gamma, seen, about)
-        # The first step has no past; a graph has no branch, so its past is the present, which changes nothing.
+        # The first step has no past. A graph has no branches, so the present stands in for it, which changes nothing.
         past = Past(torch.where(number > 0, clean_before, clean), h_before)
         step = Step.between(now, after, clean, past)
 
@@ -165,7 +165,7 @@ class _Step(nn.Module):
 
 
 class _Finish(nn.Module):
-    """The last clean prediction to mean, deviation and interval in the data's units."""
+    """Maps the last clean prediction to mean, std and interval in the units of the data."""
 
     def __init__(self, model: LoadedModel, sampled: Sampled) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class _Finish(nn.Module):
 
 
 class _Regress(nn.Module):
-    """Measured image to the one image that a regression gives."""
+    """Maps the measured image to the one image that a regression returns."""
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Three ONNX graphs as one: the first, the second once per row of a table, the third."""
+"""Combine three ONNX graphs into one: run the first, the second once per row of a table, and the third."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ __all__ = ["Part", "join"]
 
 
 class Part(NamedTuple):
-    """A graph and the word that its inner names get in front."""
+    """A graph and the prefix of its inner names."""
 
     name: str
     model: Any
@@ -24,14 +24,15 @@ def join(
     """Run ``step`` once per row of the ``scanned`` columns, between ``start`` and ``finish``.
 
     Args:
-        start: Gives `<name>_before` for all that is carried, and what the steps and ``finish`` take by the same name.
-        step: Takes `<name>_before`, one row of the table and anything else that ``start`` gives; gives what is carried.
-        finish: Takes what is carried or what ``start`` gives.
+        start: Outputs `<name>_before` for all carried values, and, by the same name, the inputs of steps and
+            ``finish``.
+        step: Takes `<name>_before`, one row of the table and any other output of ``start``; outputs the carried values.
+        finish: Takes carried values or outputs of ``start``.
         scanned: The table: columns of equal length.
-        carried: What goes from step to step, in the order of ``step``'s inputs and outputs.
+        carried: Values passed from step to step, in the order of ``step``'s inputs and outputs.
 
     Returns:
-        An ``onnx.ModelProto`` with the inputs of ``start`` and the outputs of ``finish``; weights stand in it once.
+        An ``onnx.ModelProto`` with the inputs of ``start`` and the outputs of ``finish``; it contains the weights once.
     """
     onnx = onnx_library()
     make = onnx.helper
@@ -45,7 +46,7 @@ def join(
         _prefixed(finish, known | {name: name for name in [*carried, *(v.name for v in finish.model.graph.output)]}),
     ]
     first, body, last = renamed
-    # What is carried has, inside the step, names of its own; what start gives is seen through from outside.
+    # Carried values have their own names inside the step; outputs of start are visible from outside.
     inside = {f"{name}_before": f"step_{name}_before" for name in carried}
     rename(body, inside)
     by_name = {value.name: value for value in body.input}
@@ -80,7 +81,7 @@ def join(
 
 
 def _prefixed(part: Part, kept: Mapping[str, str]) -> Any:
-    """A copy of a graph whose names are told apart from those of the others, but for those that are ``kept``."""
+    """A copy of a graph whose names differ from those of the others, except the ``kept`` ones."""
     onnx = onnx_library()
     graph = onnx.GraphProto()
     graph.CopyFrom(part.model.graph)
