@@ -1,1 +1,1 @@
-"""The napari plugin: dock widgets and sample data around what the library does; napari finds them in `napari.yaml`."""
+"""The napari plugin: dock widgets and sample data for the library; napari finds them through `napari.yaml`."""

@@ -1,4 +1,4 @@
-"""Work in a thread, with a count of how far it is and a way to stop it; the viewer goes on meanwhile."""
+"""Run work in a thread, with progress and a way to stop it, while the viewer stays responsive."""
 
 import os
 from collections.abc import Callable
@@ -13,20 +13,20 @@ __all__ = ["Background"]
 
 
 class _StoppedError(Exception):
-    """Somebody asked the work to end."""
+    """The work was asked to stop."""
 
 
 class Background:
     """One piece of work.
 
     Args:
-        work: Called in a thread with this object; it calls :meth:`count` often, which ends it when it is to stop.
-        returned: Called in the viewer's thread with what ``work`` returned, unless it was stopped.
-        finished: Called in the viewer's thread afterwards, whatever happened; errors have then been shown.
+        work: Called in a thread with this object; it must call :meth:`count` often, which ends it when it should stop.
+        returned: Called in the viewer's thread with the result of ``work``, unless it was stopped.
+        finished: Called in the viewer's thread afterwards in any case; errors have been shown by then.
 
     Attributes:
-        total: What ``done`` will reach, set by ``work``; 0 before.
-        done: How far it is.
+        total: Final value of ``done``, set by ``work``; 0 before.
+        done: Progress so far.
         failed: Whether an error ended it.
     """
 
@@ -45,25 +45,25 @@ class Background:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it was told to stop; napari tells its workers when it closes."""
+        """Whether it was told to stop; napari tells its workers to when it closes."""
         return self._stopped or self._worker.abort_requested
 
     def stop(self) -> None:
-        """End the work at its next count."""
+        """Stop the work at its next count."""
         self._stopped = True
 
     def count(self, number: int) -> None:
-        """Say that so much more is done."""
+        """Add to the progress."""
         self.done += number
         if self.is_stopped:
             raise _StoppedError
 
     def _run(self) -> Any:
-        import torch  # in the thread: it takes a second
+        import torch  # in the thread, since it takes a second
 
         before = torch.get_num_threads()
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        torch.set_num_threads(max(1, min(before, cores - 1)))  # a core is left to the viewer
+        torch.set_num_threads(max(1, min(before, cores - 1)))  # leave a core to the viewer
         try:
             return self._work(self)
         except _StoppedError:

@@ -1,4 +1,4 @@
-"""What a model file says of itself, as lines for whoever picks it."""
+"""Describe a model file in a few lines, for the user who picks it."""
 
 from sfumato.models.model_file import ModelInfo
 from sfumato.restoration.conditions import told_channels
@@ -8,7 +8,7 @@ __all__ = ["card"]
 
 
 def card(info: ModelInfo) -> dict[str, str]:
-    """Titles and what stands beside them."""
+    """Titles and their texts."""
     recipe, sampled = info.recipe, sampled_by(info)
     lines = {
         "Problem": recipe.problem if recipe.name in ("", recipe.problem) else f"{recipe.problem} ({recipe.name})",

@@ -1,4 +1,4 @@
-"""A small plot of our own: two curves need no plotting library, and matplotlib is only in the `evaluate` extra."""
+"""A small plot widget: two curves need no plotting library, and matplotlib is only in the `evaluate` extra."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from qtpy.QtWidgets import QSizePolicy, QWidget
 __all__ = ["Curve", "CurvePlot", "ticks"]
 
 COLOURS = ("#E69F00", "#56B4E9", "#CC79A7", "#F0E442")
-"""Of channels; told apart also with a colour-vision deficiency (Okabe and Ito)."""
+"""Colours of channels, distinguishable with a colour-vision deficiency (Okabe and Ito)."""
 
 
 class Curve(NamedTuple):
@@ -23,18 +23,18 @@ class Curve(NamedTuple):
     times: NDArray[np.float64]
     values: NDArray[np.float64]
     colour: str | None
-    """None for the colour of the text."""
+    """Colour; None for the colour of the text."""
     dashed: bool = False
 
 
 class CurvePlot(QWidget):
-    """Curves against t from 0 to 1, from 0 upwards.
+    """Plots curves against t from 0 to 1, on a vertical axis that starts at 0.
 
     Args:
-        title: Above the plot.
+        title: Title above the plot.
 
     Attributes:
-        curves: What is drawn; set by :meth:`show_curves`.
+        curves: The plotted curves; set by :meth:`show_curves`.
     """
 
     def __init__(self, title: str) -> None:
@@ -45,7 +45,7 @@ class CurvePlot(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
     def show_curves(self, curves: Sequence[Curve]) -> None:
-        """Draw other curves."""
+        """Replace the curves."""
         self.curves = curves
         self.update()
 
@@ -108,7 +108,7 @@ def _pen(curve: Curve, text: QColor) -> QPen:
 
 
 def ticks(top: float) -> list[float]:
-    """Round numbers from 0 to at least ``top``, three to six of them: 0, 2, 4, 6 and 8 for 7.3."""
+    """Three to six round numbers from 0 to at least ``top``: 0, 2, 4, 6 and 8 for 7.3."""
     if not (math.isfinite(top) and top > 0):
         return [0.0, 1.0]
     power = 10.0 ** math.floor(math.log10(top))

@@ -1,4 +1,4 @@
-"""From a napari layer to an image with named axes, and from restored images to layers that lie where it lies."""
+"""Turn a napari layer into an image with named axes, and restored images into layers at the same position."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ __all__ = ["Source", "channel_choices"]
 
 _TITLES = {"mean": "mean", "std": "uncertainty", "low": "interval low", "high": "interval high", "samples": "samples"}
 _MOST = {2: (512, 512), 3: (32, 128, 128)}
-"""Restored pixels of a preview, per axis: what a laptop does in seconds."""
+"""Restored pixels of a preview, per axis: a laptop takes seconds for it."""
 
 
 def channel_choices(layer: "Image") -> dict[str, int | None]:
-    """Axes of a layer that may hold channels, by what to call them; colours are always channels."""
+    """Axes of a layer that may hold channels, by display name; colours are always channels."""
     if layer.rgb:
         return {"colours": layer.ndim}
     shape = layer.data[0].shape if layer.multiscale else layer.data.shape
@@ -32,17 +32,17 @@ def channel_choices(layer: "Image") -> dict[str, int | None]:
 
 @dataclass(frozen=True)
 class Source:
-    """A layer as it was when it was asked for; a thread may use it while the viewer changes the layer.
+    """A snapshot of a layer, which a thread can use while the viewer changes the layer.
 
     Attributes:
         image: Its pixels, at full resolution.
         ndim: Spatial axes of the model.
-        name: Of the layer.
-        scale: Of each axis of the image.
-        translate: Likewise.
-        units: Likewise.
-        labels: Likewise.
-        affine: What comes after scale and translation: rotation, shear and the layer's own affine.
+        name: Name of the layer.
+        scale: Scale of each axis of the image.
+        translate: Translation of each axis.
+        units: Unit of each axis.
+        labels: Label of each axis.
+        affine: Transforms after scale and translation: rotation, shear and the layer's own affine.
     """
 
     image: ArrayImage
@@ -56,12 +56,12 @@ class Source:
 
     @classmethod
     def of(cls, layer: "Image", channel_axis: int | None, ndim: int) -> "Source":
-        """Read a layer's properties, and none of its pixels.
+        """Read a layer's properties, but none of its pixels.
 
         Args:
-            layer: Also of several scales, or of arrays that are computed or read when asked for.
+            layer: An image layer, which may have several scales or lazily computed arrays.
             channel_axis: Axis of its data that holds the channels, if any.
-            ndim: Spatial axes of the model, the last ones of the layer; axes that are left are frames.
+            ndim: Spatial axes of the model, the last ones of the layer; all remaining axes are frames.
 
         Raises:
             ImageError: If the layer has too few or too many axes.
@@ -80,21 +80,21 @@ class Source:
 
     @property
     def spatial(self) -> list[int]:
-        """Which axes of the image are spatial, in order."""
+        """The spatial axes of the image, in order."""
         return [self.image.axes.index(letter) for letter in "ZYX"[-self.ndim :]]
 
     def place_of(self, layer: "Image", position: Sequence[float]) -> list[int]:
-        """The pixel of the image under a place of the world, one number per axis; it may lie outside."""
+        """The pixel of the image at a world position, one number per axis; it may lie outside."""
         data = [float(value) for value in layer.world_to_data(position)]
         return [round(value) for value in data] + [0] * (len(self.image.axes) - len(data))
 
     def visible(
         self, layer: "Image", dims: "Dims", factor: Sequence[int]
     ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
-        """Frame, corner and size, on the targets' grid, of what the canvas shows, or of its middle if that is large.
+        """Frame, corner and size, on the target grid, of the region in view, or of its middle if that is large.
 
         Raises:
-            ImageError: If it shows nothing of the layer.
+            ImageError: If no part of the layer is in view.
         """
         level = np.asarray(layer.downsample_factors[layer.data_level]) if layer.multiscale else np.ones(layer.ndim)
         shown = np.asarray(layer.corner_pixels, float) * level
@@ -106,7 +106,7 @@ class Source:
             low, high = (shown[0, axis], shown[1, axis] + 1) if axis in displayed else (0, length)
             low, high = max(0, int(low)), min(length, int(high))
             if low >= high or (shown[0, axis] == shown[1, axis] and axis in displayed and length > 1):
-                # napari moves corners into the layer: both lie on its edge where it is out of view
+                # napari moves corners into the layer, so both lie on its edge if it is out of view
                 raise ImageError(
                     f"the canvas shows nothing of {self.name}; expected a part of it; move it into view first"
                 )
@@ -118,7 +118,7 @@ class Source:
         return self.frame_of(here), tuple(corner), tuple(size)
 
     def frame_of(self, place: Sequence[int]) -> int:
-        """Number of the frame at a place of the image; the nearest if it lies outside."""
+        """Number of the frame at a position of the image; the nearest one if it lies outside."""
         axes = self._frame_axes
         if not axes:
             return 0
@@ -136,15 +136,15 @@ class Source:
         prefix: str = "",
         metadata: dict[str, Any] | None = None,
     ) -> list[tuple[NDArray[np.float32], dict[str, Any]]]:
-        """Restored images as data and keywords of image layers, in the order in which they should be added.
+        """Restored images as data and keyword arguments of image layers, in the order in which to add them.
 
         Args:
             images: From :meth:`~sfumato.restoration.interactive.Parts.restore`.
             frames: Their frames: all of the image, or one.
-            corner: First pixel, on the grid of the targets.
-            factor: How many restored pixels stand on one of the layer, per spatial axis.
-            prefix: Before the names.
-            metadata: Of the layers.
+            corner: First pixel, on the target grid.
+            factor: Restored pixels per pixel of the layer, along each spatial axis.
+            prefix: Prefix of the names.
+            metadata: Metadata of the layers.
         """
         return [
             self._layer(content, images, frames, corner, factor, prefix, metadata or {})
@@ -162,7 +162,7 @@ class Source:
         metadata: dict[str, Any],
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         pixels, order = self._arranged(content, images[content], frames)
-        # Where the first restored pixel lies in pixels of the image, and how many of those it is wide.
+        # Position of the first restored pixel in pixels of the image, and its width in such pixels.
         first, wide = np.zeros(len(self.image.axes)), np.ones(len(self.image.axes))
         for axis, start, finer in zip(self.spatial, corner, factor, strict=True):
             first[axis], wide[axis] = (start + 0.5) / finer - 0.5, 1 / finer
@@ -186,10 +186,10 @@ class Source:
     def _arranged(
         self, content: str, pixels: NDArray[np.float32], frames: Sequence[int]
     ) -> tuple[NDArray[np.float32], list[int | None]]:
-        """An image with its axes in the order of the layer, and which axis of the layer each is; None if it is new.
+        """An image with its axes in the order of the layer, and the layer's axis for each; None for a new one.
 
-        A single channel stays an axis only between others: napari counts axes from the last, and those before it would
-        move.
+        A single channel stays an axis only between others: napari counts axes from the last, so the axes before it
+        would move.
         """
         lead = pixels.shape[:1] if content == "samples" else ()
         kept = [self.image.shape[axis] if len(frames) > 1 else 1 for axis in self._frame_axes]
@@ -212,7 +212,7 @@ class Source:
 
 
 def _letters(number: int, channel_axis: int | None, ndim: int, name: str) -> str:
-    """Axes of a layer's data: C, the spatial ones last, and before them those of frames."""
+    """Axes of a layer's data: C, the spatial ones last, and the frame axes before those."""
     others = [axis for axis in range(number) if axis != channel_axis]
     free = ["Z", "T", "S"] if ndim == 2 else ["T", "S"]
     if not ndim <= len(others) <= ndim + len(free):
@@ -227,7 +227,7 @@ def _letters(number: int, channel_axis: int | None, ndim: int, name: str) -> str
 
 
 def _after_scale(layer: "Image", scale: NDArray[np.float64], translate: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What a layer does to places after its scale and translation, as a matrix (ndim + 1, ndim + 1)."""
+    """A layer's transform after its scale and translation, as a matrix (ndim + 1, ndim + 1)."""
     number = layer.ndim
     world = np.eye(number + 1)
     world[:-1, -1] = layer.data_to_world([0.0] * number)
@@ -239,7 +239,7 @@ def _after_scale(layer: "Image", scale: NDArray[np.float64], translate: NDArray[
 
 
 def _embedded(affine: NDArray[np.float64], order: Sequence[int | None]) -> NDArray[np.float64]:
-    """The same for some axes in another order; new ones, which are None, stay as they are."""
+    """The same transform for some axes in another order; new axes (None) are left unchanged."""
     result = np.eye(len(order) + 1)
     known = [place for place, axis in enumerate(order) if axis is not None]
     axes = [axis for axis in order if axis is not None]
@@ -249,7 +249,7 @@ def _embedded(affine: NDArray[np.float64], order: Sequence[int | None]) -> NDArr
 
 
 def _limits(image: NDArray[np.float32]) -> tuple[float, float]:
-    """What is shown black and white: quantiles of some of the pixels, which is quick."""
+    """Values shown as black and white: quantiles of a subset of the pixels, which is quick."""
     some = image.ravel()[:: max(1, image.size // 100_000)]
     low, high = (float(value) for value in np.quantile(some, [0.002, 0.998]))
     return (low, high) if high > low else (low, low + 1)

@@ -1,4 +1,4 @@
-"""The choices that both widgets offer: a model file with its card, and a layer with its axis of channels."""
+"""The choices that both widgets offer: a model file with its card, and a layer with its channel axis."""
 
 import html
 from pathlib import Path
@@ -30,14 +30,14 @@ def narrow(box: QComboBox) -> QComboBox:
 
 
 class ModelPicker(QWidget):
-    """A model file; its head is read in a thread and shown as a card.
+    """Picks a model file; its header is read in a thread and shown as a card.
 
     Args:
-        is_small: Whether the card is shown as a tooltip only.
+        is_small: Whether to show the card only as a tooltip.
     """
 
     changed = Signal()
-    """The model is another, or there is none now."""
+    """The model has changed, or there is none now."""
 
     def __init__(self, *, is_small: bool = False) -> None:
         super().__init__()
@@ -69,11 +69,11 @@ class ModelPicker(QWidget):
 
     @property
     def card_text(self) -> str:
-        """What the card shows."""
+        """Text of the card."""
         return str(self._card.text())
 
     def open(self, path: str | Path) -> None:
-        """Read the head of a model file and show its card; an error is shown as napari shows errors."""
+        """Read the header of a model file and show its card; errors are shown as napari notifications."""
         path = Path(path)
 
         def work(_: Background) -> Any:
@@ -92,7 +92,7 @@ class ModelPicker(QWidget):
 
     def _show(self, path: Path, info: "ModelInfo", lines: dict[str, str]) -> None:
         self.path, self.info = path, info
-        rows = "".join(  # a file may say anything of itself, so it is escaped
+        rows = "".join(  # a file may contain anything, so it is escaped
             f"<tr><td style='padding-right:8px'><b>{title}</b></td><td>{html.escape(text)}</td></tr>"
             for title, text in lines.items()
         )
@@ -124,10 +124,10 @@ class ModelPicker(QWidget):
 
 
 class LayerPicker(QWidget):
-    """An image layer of the viewer, and which of its axes holds channels."""
+    """Picks an image layer of the viewer and its channel axis."""
 
     changed = Signal()
-    """The layer or its axis of channels is another."""
+    """The layer or its channel axis has changed."""
 
     def __init__(self, viewer: "Viewer") -> None:
         super().__init__()
@@ -152,11 +152,11 @@ class LayerPicker(QWidget):
 
     @property
     def channel_axis(self) -> int | None:
-        """Axis of its data, or None."""
+        """The channel axis of its data, or None."""
         return None if self._channels.currentData() is None else int(self._channels.currentData())
 
     def choose(self, layer: Image, channel_axis: int | None = None) -> None:
-        """Choose from code."""
+        """Select a layer from code."""
         self._layers.setCurrentIndex([self._layers.itemData(i) for i in range(self._layers.count())].index(layer))
         self._channels.setCurrentIndex(
             [self._channels.itemData(i) for i in range(self._channels.count())].index(channel_axis)
@@ -169,7 +169,7 @@ class LayerPicker(QWidget):
         self._layers.clear()
         for layer in layers:
             self._layers.addItem(layer.name, layer)
-            layer.events.name.disconnect(self._rename)  # else a layer would be followed once more at every change
+            layer.events.name.disconnect(self._rename)  # otherwise each change would connect the layer once more
             layer.events.name.connect(self._rename)
         self._layers.setCurrentIndex(layers.index(chosen) if chosen in layers else len(layers) - 1)
         self._layers.blockSignals(False)
@@ -190,5 +190,5 @@ class LayerPicker(QWidget):
 
 
 def _is_ours(layer: Image) -> bool:
-    """Whether a layer is a result, which nobody restores again."""
+    """Whether a layer is a result, which should not be restored again."""
     return "sfumato" in layer.metadata

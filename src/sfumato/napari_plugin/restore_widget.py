@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 __all__ = ["RestoreWidget"]
 
 _POLL_MS = 500
-"""A change repaints the window, which takes 50 ms where OpenGL is done in software; so no endless bar either."""
+"""Each change repaints the window, which takes 50 ms with software OpenGL; hence no endless bar either."""
 
 
 class RestoreWidget(QWidget):
-    """Pick a model and a layer, look at what is in view, restore all.
+    """Pick a model and a layer, preview the region in view, restore the whole layer.
 
     Args:
-        napari_viewer: Given by napari.
+        napari_viewer: Provided by napari.
     """
 
     def __init__(self, napari_viewer: "Viewer") -> None:
@@ -85,11 +85,11 @@ class RestoreWidget(QWidget):
 
     @property
     def is_running(self) -> bool:
-        """Whether a restoration is under way."""
+        """Whether a restoration is running."""
         return self._running is not None
 
     def start(self, *, whole: bool) -> None:
-        """Restore the whole layer, or what the canvas shows of it; errors are shown as napari shows errors."""
+        """Restore the whole layer or the region in view; errors are shown as napari notifications."""
         layer, path, info = self.layer.layer, self.model.path, self.model.info
         if self.is_running:
             return
@@ -120,13 +120,13 @@ class RestoreWidget(QWidget):
         self._show_running(True)
 
     def cancel(self) -> None:
-        """Stop; nothing of what was begun is shown."""
+        """Stop; no unfinished result is shown."""
         if self._running is not None:
             self._running.stop()
             self.status.setText("stopping …")
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: N802, Qt's name
-        """Stop when the dock widget was closed: napari takes it out of its window and keeps it nowhere."""
+        """Stop when the dock widget is closed: napari removes it from its window and does not keep it."""
         if event.type() == QEvent.Type.ParentChange and self.parent() is None and getattr(self, "_running", None):
             self.cancel()
         super().changeEvent(event)
@@ -166,7 +166,7 @@ class RestoreWidget(QWidget):
         (self._timer.start if running else self._timer.stop)()
 
     def _model_changed(self) -> None:
-        """Offer the settings that the model was calibrated with, or its recipe's."""
+        """Set the settings that the model was calibrated with, or its recipe's."""
         if self.model.info is None:
             return
         from sfumato.restoration.intervals import sampled_by
@@ -175,13 +175,13 @@ class RestoreWidget(QWidget):
         self.samples.setValue(sampled.num_samples)
         self.steps.setValue(sampled.num_steps)
         if self.device.count() == 2:
-            import torch  # loaded by now
+            import torch  # already imported
 
             self.device.addItems(_accelerators(torch))
         self._show_note()
 
     def _show_note(self) -> None:
-        """Say when the model's calibration does not hold."""
+        """Show when the model's calibration does not hold."""
         known = None if self.model.info is None else self.model.info.calibration
         wanted = (self.samples.value(), self.steps.value())
         if known is None or (known.sampled.num_samples, known.sampled.num_steps) == wanted:
@@ -212,7 +212,7 @@ class RestoreWidget(QWidget):
                 QVBoxLayout(group).addWidget(content)
             column.addWidget(group)
         column.addStretch(1)
-        choices = QScrollArea()  # on a small screen the choices scroll, and the buttons stay
+        choices = QScrollArea()  # on a small screen the choices scroll and the buttons stay visible
         choices.setFrameShape(QFrame.Shape.NoFrame)
         choices.setWidget(inside)
         choices.setWidgetResizable(True)
@@ -249,7 +249,7 @@ def _restore(
     visible: tuple[int, tuple[int, ...], tuple[int, ...]] | None,
     asked: dict[str, Any],
 ) -> list[tuple[Any, dict[str, Any]]]:
-    """In the thread: open the model, restore, and make layers of the results."""
+    """In the thread: load the model, restore, and make layers of the results."""
     import torch
 
     from sfumato.restoration.conditions import Measured, enlargement
@@ -286,7 +286,7 @@ def _restore(
 
 @functools.lru_cache(maxsize=1)
 def _opened(path: Path, changed: int, device: str) -> "LoadedModel":
-    """The model of the last restoration stays open, while its file is the same."""
+    """The model of the last restoration, kept in memory while its file is unchanged."""
     from sfumato.models.model_file import load
 
     return load(path, device=device)

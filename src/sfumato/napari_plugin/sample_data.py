@@ -37,14 +37,14 @@ def _imaged(cell: int) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
 
 
 def _settings(name: str, pixels: float, *, visible: bool = True) -> dict[str, Any]:
-    """Of a layer whose pixels are so many camera pixels wide."""
+    """Keyword arguments of a layer whose pixels are this many camera pixels wide."""
     from sfumato.problems.microscopy_simulation import Microscope
 
     side = Microscope().pixel_um
     return {
         "name": name,
         "scale": (side * pixels,) * 2,
-        "translate": (side * (pixels - 1) / 2,) * 2,  # napari places the centres of pixels
+        "translate": (side * (pixels - 1) / 2,) * 2,  # napari positions the centres of pixels
         "units": ("micrometer", "micrometer"),
         "axis_labels": ("y", "x"),
         "visible": visible,

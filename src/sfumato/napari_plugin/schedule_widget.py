@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 __all__ = ["ScheduleWidget"]
 
 _SIDE = {2: 128, 3: 32}
-"""Of the regions whose rates are computed at once and kept; the next pixel is mostly in the same."""
+"""Side of the regions whose rates are computed at once and kept; the next pixel is usually in the same region."""
 _MOST_REGIONS = 64
 _WAIT_MS = 30
 _HINT = "pick a model and a layer, then move the cursor over the image"
 
 
 class _Pixel(NamedTuple):
-    """A pixel of the restored grid, and the region of it whose rates are computed together."""
+    """A pixel of the restored grid, and the region around it whose rates are computed together."""
 
     region: tuple[Any, ...]
-    """Model, layer, its pixels, channel axis, frame and corner: what the rates depend on."""
+    """What the rates depend on: model, layer, its pixels, channel axis, frame and corner."""
     size: tuple[int, ...]
     inside: tuple[int, ...]
-    """The pixel, in the region."""
+    """Position of the pixel in the region."""
     place: tuple[int, ...]
-    """The pixel, in the frame."""
+    """Position of the pixel in the frame."""
 
 
 class ScheduleWidget(QWidget):
-    """Beta and gamma against time, of the pixel under the cursor and of the region around it.
+    """Shows beta and gamma against time, for the pixel under the cursor and the region around it.
 
     Args:
-        napari_viewer: Given by napari.
+        napari_viewer: Provided by napari.
     """
 
     def __init__(self, napari_viewer: "Viewer") -> None:
@@ -74,7 +74,7 @@ class ScheduleWidget(QWidget):
         self.layer.changed.connect(self._moved)
 
     def _moved(self, event: Any = None) -> None:
-        """Follow the cursor, but not to every place on its way."""
+        """Follow the cursor, skipping positions it only passes."""
         if not self._wait.isActive():
             self._wait.start()
 
@@ -90,7 +90,7 @@ class ScheduleWidget(QWidget):
             path = self.model.path
             assert path is not None
             work = functools.partial(_schedule, pixel=pixel, source=source, path=path)
-            self._failed = pixel.region  # until it is there
+            self._failed = pixel.region  # until it is computed
             self._running = Background(
                 work, returned=functools.partial(self._keep, pixel.region), finished=self._finish
             )
@@ -127,7 +127,7 @@ class ScheduleWidget(QWidget):
 
     def _finish(self) -> None:
         self._running = None
-        self._moved()  # the cursor may be elsewhere by now
+        self._moved()  # the cursor may have moved meanwhile
 
     def _draw(self, pixel: _Pixel, schedule: Any) -> None:
         from sfumato.restoration.schedule_map import curves_at
@@ -148,7 +148,7 @@ class ScheduleWidget(QWidget):
 
 
 def _schedule(work: Background, *, pixel: _Pixel, source: Source, path: Path) -> Any:
-    """In the thread: the schedule of the region, on the CPU."""
+    """In the thread: compute the schedule of the region, on the CPU."""
     from sfumato.restoration.conditions import Measured
     from sfumato.restoration.schedule_map import schedule_of
 
@@ -159,7 +159,7 @@ def _schedule(work: Background, *, pixel: _Pixel, source: Source, path: Path) ->
 
 @functools.lru_cache(maxsize=1)
 def _opened(path: Path, changed: int) -> "LoadedModel":
-    """A model of its own: layers of one that restores may carry hooks meanwhile."""
+    """A separate copy of the model: layers of one that is restoring may carry hooks."""
     from sfumato.models.model_file import load
 
     return load(path)
