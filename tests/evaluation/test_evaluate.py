@@ -167,7 +167,7 @@ def test_what_cannot_be_compared_is_refused(source: FilePairs, tmp_path: Path) -
         evaluate([classical_method("wiener", Microscope(1.0, 1.4, 0.5))], source)
     with pytest.raises(ImageError, match="the truth has"):
         evaluate([Method("small", lambda measured, _: np.zeros((1, 4, 4), np.float32))], source)
-    with pytest.raises(RecipeError, match="says nothing of where"):
+    with pytest.raises(RecipeError, match="does not say where"):
         open_test_set(Recipe())
     for name in ("a", "b"):
         (tmp_path / f"{name}.tif").touch()

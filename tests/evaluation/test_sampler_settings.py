@@ -176,9 +176,7 @@ def test_a_coverage_that_is_right_by_accident_does_not_count() -> None:
     accident = made([[2.0, 2.1], [1.0, 1.0], [1.0, 1.0]], [[0.8, 0.8], [0.6, 0.6], [0.6, 0.6]], [2, 4, 8])
     chosen = recommend(accident)
     assert (chosen.reference, chosen.chosen) == (1, 1)
-    assert "over-confident, and more steps will not fix it" in "\n".join(
-        explain(accident, summarise(accident), chosen)
-    )
+    assert "over-confident, and more steps will not fix it" in "\n".join(explain(accident, summarise(accident), chosen))
 
 
 def test_the_largest_number_of_steps_may_be_too_small() -> None:

@@ -279,7 +279,7 @@ def test_a_damaged_state_is_passed_over(
     assert state is not None
     assert_equal(state, expected)
     (record,) = caplog.records
-    assert "Going on from step-00000001.safetensors instead, step 1" in record.getMessage()
+    assert "Resuming from step-00000001.safetensors instead, step 1" in record.getMessage()
     (tmp_path / "step-00000001.safetensors").unlink()
     with pytest.raises(ModelFileError, match=words) as caught:
         load_state(tmp_path, run[0], run[2])

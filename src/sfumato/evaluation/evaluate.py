@@ -145,8 +145,8 @@ def evaluate(
     unscaled = [method.name for method in methods if method.relative and not affine]
     if unscaled:
         raise ImageError(
-            f"{', '.join(unscaled)}: trained with data.normalize: image, so that each image is scaled by its own range "
-            "and what is restored is known up to its scale; expected estimates in the units of the targets; fit scale "
+            f"{', '.join(unscaled)}: trained with data.normalize: image, so each image is scaled by its own range and "
+            "restored only up to scale; expected estimates in the units of the targets; fit scale "
             "and offset of every estimate to the truth first (affine=True, --affine)"
         )
     chosen = evenly_spread(len(source), most)

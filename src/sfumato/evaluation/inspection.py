@@ -61,7 +61,7 @@ def describe(model: LoadedModel) -> list[str]:
         f"name: {info.recipe.name}, problem: {info.recipe.problem}, sha256: {model.sha256[:12]}",
         f"method: {settings.method}, network: {settings.network}, schedule: {schedule}, {count:,} weights",
         f"channels: {told_channels(info)}, {settings.ndim}-D, "
-        f"enlarges by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
+        f"upsamples by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
         *([] if is_regression else [f"draws by: {drawn}"]),
         f"intervals: {'not calibrated' if info.calibration is None else info.calibration.label}",
         *(

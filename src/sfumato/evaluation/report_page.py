@@ -28,10 +28,10 @@ _LEGEND = (
     "Mean over images, with its 95% interval (bootstrap over images; of fewer than six, Student's, which may pass a "
     "metric's best value). **Bold**: significantly better than every other method. "
     "Underlined: second to a significant best, and significantly better than all further ones. Paired sign-flip tests "
-    "of the mean difference, 5% level, Holm's correction over all pairs of methods, each metric by itself. "
+    "of the mean difference, 5% level, Holm's correction over all pairs of methods, separately for each metric. "
     "PSNR, NRMSE and the similarities take the range of each truth; MAE is in the units of the targets."
 )
-_AFFINE = "Each estimate was first brought to its truth by the scale and offset of least squares."
+_AFFINE = "Each estimate was first fitted to its truth by the scale and offset of least squares."
 _RESOLUTION = "Resolution is that of the estimate alone (decorrelation analysis); invented detail counts as detail."
 
 

@@ -119,7 +119,7 @@ def load_state(folder: str | Path, model: nn.Module, optimizer: Optimizer) -> Tr
             faults.append(error)
             continue
         for fault in faults:
-            _LOG.warning("%s. Going on from %s instead, step %d", fault, path.name, state.step)
+            _LOG.warning("%s. Resuming from %s instead, step %d", fault, path.name, state.step)
         return state
     if faults:
         raise ModelFileError(f"{faults[0]} (and no other checkpoint in {folder} can be used)") from faults[0]
@@ -160,7 +160,7 @@ def restore_optimizer(optimizer: Optimizer, model: nn.Module, tensors: Mapping[s
     """
     faults = differences(layout(tensors), _optimizer_layout(optimizer, model))
     if faults:
-        raise ModelFileError(f"the optimizer's state is not that of this model: {faults}; use the run's own recipe")
+        raise ModelFileError(f"the optimizer's state does not belong to this model: {faults}; use the run's own recipe")
     state = {
         number: {key: tensors[f"{key}/{name}"].clone() for key in (*_MOMENTS, "step")}
         for number, (name, _) in enumerate(_named(optimizer, model))

@@ -152,7 +152,7 @@ def open_test_set(recipe: Recipe, *, shares: bool = False, is_own: bool = False)
     sources = _open(recipe, ["test"], 0, _own_test, shares)
     if "test" not in sources:
         raise PairingError(
-            "the model's recipe has no samples of the split `test`, and none for validation that could stand for them; "
+            "the model's recipe has no samples of the split `test`, and no validation samples to use instead; "
             "give pairs that it was not trained on"
         )
     return sources["test"]
@@ -214,7 +214,7 @@ def _pairs(data: DataRecipe) -> list[Pair]:
     if data.manifest:
         return read_manifest(data.manifest)
     raise RecipeError(
-        "the recipe says nothing of where images are; give data.inputs and data.targets, a manifest or a store"
+        "the recipe does not say where images are; give data.inputs and data.targets, a manifest or a store"
     )
 
 

@@ -37,7 +37,7 @@ def check_inputs(folder: RunFolder, sources: Mapping[str, PairSource], *, is_res
             )
         return
     if is_resumed:
-        _note(f"{folder.path} does not say which images it was started with; from now on it is known by today's")
+        _note(f"{folder.path} does not say which images it was started with; the current ones are recorded now")
     if len(files) > _MOST_FILES:
         _note(f"of {len(files):,} image files, {_MOST_FILES:,} are compared when the run is resumed")
     record = FileRecord.of(files, most=_MOST_FILES)

@@ -392,8 +392,8 @@ def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> flo
 def _unlike(info: ModelInfo, recipe: Recipe, data: Prepared) -> str:
     """How a model file differs from the networks to be trained, and what to do; torch would list all tensors."""
     traits = [
-        ("the number of the inputs' channels", info.condition_channels, data.train.condition_channels),
-        ("the number of the targets' channels", info.target_channels, data.train.target_channels),
+        ("the number of input channels", info.condition_channels, data.train.condition_channels),
+        ("the number of target channels", info.target_channels, data.train.target_channels),
         *((f"model.{name}", value, getattr(recipe.model, name)) for name, value in info.recipe.model),
     ]
     said = ", ".join(f"{what} is {its} in the file and {ours} here" for what, its, ours in traits if its != ours)
@@ -439,7 +439,7 @@ def _same_run(folder: RunFolder, recipe: Recipe, minutes: float | None) -> Recip
         asked = _with_scale(asked, held.model.scale)
     if held != asked:
         raise RunError(
-            f"{folder.path} holds a run of another recipe (its recipe.yaml differs from what was asked for); "
-            "choose another --out, or give that recipe to go on with it"
+            f"{folder.path} holds a run of another recipe (its recipe.yaml differs from the given one); "
+            "choose another --out, or give that recipe to resume it"
         )
     return held
