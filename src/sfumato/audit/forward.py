@@ -112,7 +112,7 @@ def defocusing(settings: PhaseSettings) -> Forward:
     """
     if settings.defocus_max_um or settings.wavelength_max_um or settings.pixel_max_um:
         raise ImageError(
-            "the model was trained on random geometries, so its file does not say that of this image; "
+            "the model was trained on random geometries, so its file does not state the geometry of this image; "
             "give the distance, the wavelength and the pixel size"
         )
     distances = tuple(settings.defocus_um * plane for plane in settings.planes)

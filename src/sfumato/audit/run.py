@@ -245,8 +245,8 @@ def choose_forward(image: Array, restored: Array, model: LoadedModel, optics: Op
         return defocusing(settings)
     if len(image) != len(restored):
         raise ImageError(
-            f"the measurement has {len(image)} channels and the restored image {len(restored)}, and nothing is "
-            "known of how one makes the other"
+            f"the measurement has {len(image)} channels and the restored image {len(restored)}, and it is "
+            "unknown how one makes the other"
         )
     if optics.pixel_um and optics.numerical_aperture and optics.wavelength_um:
         extension = optics.finer or float(factor)

@@ -206,8 +206,8 @@ def _usage(num_samples: int, num_steps: int, seed: int) -> str:
         f"One graph takes the measured image and gives the mean and the standard deviation of {num_samples} samples of "
         f"{num_steps} steps, drawn with the seed {seed}: the same input gives the same output. Any program that runs "
         "BioImage.IO models with ONNX weights can use it, without sfumato.\n\n"
-        "Give whole images. A program that cuts them into tiles draws each tile by itself, and samples do not fit "
-        "together at the seams; `sfumato restore` with the model file draws large images jointly."
+        "Give whole images. A program that cuts them into tiles samples each tile separately, and the tiles do not "
+        "match at the seams; `sfumato restore` with the model file samples large images jointly."
     )
 
 

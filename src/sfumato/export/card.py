@@ -65,7 +65,7 @@ def model_card(model: LoadedModel, credits: Credits, *, usage: str) -> str:
                 f"- {_count(info.condition_channels, 'channel')} in, {_count(info.target_channels, 'channel')} out, "
                 f"{network.ndim} spatial axes of any size.",
                 *_computed(info),
-                f"- Enlarges by {_factor(info.factor)}.",
+                f"- Upsamples by {_factor(info.factor)}.",
                 f"- Inputs have the units of the training inputs: {_range(model, 'condition')}. Outputs have those of "
                 f"the training targets: {_range(model, 'target')}.",
                 f"- Method {network.method}, network {network.network}, {count:,} weights.",
@@ -169,5 +169,5 @@ def _limits(model: LoadedModel) -> str:
     if own := model.info.provenance.get(_LIMITS):
         lines.insert(0, f"- {in_markdown(own, code=True)}")
     if model.info.recipe.data.scales_each_image:
-        lines.append("- Intensities are relative: each image is scaled by itself, so two outputs do not compare.")
+        lines.append("- Intensities are relative: each image is scaled separately, so outputs cannot be compared.")
     return "\n".join(lines)

@@ -43,12 +43,12 @@ def is_finished(restoration: Restoration, note: Note | None = None) -> bool:
         return False
     if restoration.is_store:
         raise ImageError(
-            f"{there[0]} exists already, and the journal {restoration.journal}, which would tell what is done of it, "
-            "does not; expected a new name; choose one or remove it"
+            f"{there[0]} exists already, but its journal {restoration.journal} does not, so its progress is unknown; "
+            "expected a new name; choose one or remove it"
         )
     for output, file in zip(restoration.job.outputs, restoration.files, strict=True):
         if Path(file) in there and not check_origin(Path(file), provenance(restoration, output)) and note is not None:
-            note("results of version 0.1 do not say from which input they were made; whether it is the same one now "
+            note("results of version 0.1 do not record their input; whether it is still the same "
                  "could not be checked")  # fmt: skip
     if missing := [Path(file).name for file in restoration.files if Path(file) not in there]:
         raise ImageError(
@@ -69,8 +69,8 @@ def begin(restoration: Restoration) -> bool:
         return True
     if foreign := foreign_files(folder):
         raise RunError(
-            f"{folder} is to be the journal and holds {foreign[0].name}; expected a folder that is new or empty; name "
-            "another one"
+            f"{folder} should become the journal but contains {foreign[0].name}; expected a new or empty folder; "
+            "choose another one"
         )
     for file in restoration.files:
         check_sidecar(file)
@@ -78,7 +78,7 @@ def begin(restoration: Restoration) -> bool:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(
-            f"cannot make {folder}: {error.strerror}; expected a folder to write to; choose another"
+            f"cannot create {folder}: {error.strerror}; expected a folder to write to; choose another"
         ) from error
     # Not with `durable.replacing`, which would take a file that another host is writing for a leftover.
     storage_at(folder).put({_JOB: restoration.job.to_json().encode()})
@@ -107,15 +107,15 @@ def check_job(restoration: Restoration, note: Note | None = None, *, adopt: bool
     before, now = Job.source_identity_in(text), restoration.job.source_identity
     if before is None:
         if note is not None:
-            note(f"{restoration.journal} was begun by version 0.1, which did not write down what the input was; "
+            note(f"{restoration.journal} was started by version 0.1, which did not record the input; "
                  "whether it is still the same could not be checked")  # fmt: skip
         if adopt:
             storage_at(restoration.journal).put({_JOB: restoration.job.with_source_identity(text).encode()})
     elif (before.size, before.digest) != (now.size, now.digest):
         what = f"it has {now.size} bytes, had {before.size}" if before.size != now.size else "its content differs"
         raise ReplacedInputError(
-            f"{restoration.job.source} is not the input that {restoration.journal} was begun with: {what}; put the "
-            "former one back, or remove the journal and its output to restore this one"
+            f"{restoration.job.source} is not the input that {restoration.journal} was started with: {what}; put the "
+            "original back, or remove the journal and its output to restore this one"
         )
 
 
@@ -139,11 +139,11 @@ def begun_output(restoration: Restoration, number: int, *, is_recorded: bool) ->
         if not is_recorded:
             return None
         raise RunError(
-            f"{output.place} is gone or damaged, and {restoration.journal} says that chunks of it are done ({error}); "
+            f"{output.place} is gone or damaged, and {restoration.journal} lists finished chunks of it ({error}); "
             "put it back, or remove the journal and all outputs to start again"
         ) from error
     if others := differences(told, provenance(restoration, output)):
-        raise RunError(f"{output.place} was begun otherwise: {'; '.join(others)}; remove it and its journal")
+        raise RunError(f"{output.place} was started differently: {'; '.join(others)}; remove it and its journal")
     return {key: value for key, value in told.items() if key != "notes"}
 
 

@@ -82,8 +82,8 @@ class Conditions:
         condition = self._model.info.condition.of_pixels(pixels[None])
         if not bool(condition.isfinite().all()):
             raise ImageError(
-                "the image has pixels too far from the model's training inputs for a number to hold; expected pixels "
-                "like theirs; check the units"
+                "the image has pixels so far from the model's training inputs that they overflow; expected similar "
+                "pixels; check the units"
             )
         return condition.to(next(self._model.model.parameters()).device)
 
@@ -172,9 +172,9 @@ def enlargement(model: LoadedModel) -> tuple[int, ...]:
         return model.info.factor
     if model.info.recipe.data.upsample:
         raise ImageError(
-            "this model was trained on enlarged inputs (data.upsample), and its file does not say by how much; "
-            "expected a factor per axis: train it again with this version, or enlarge the image yourself (bicubic) and "
-            "say that it is on the target's grid (on_target_grid=True, --on-target-grid)"
+            "this model was trained on upsampled inputs (data.upsample), and its file does not say by how much; "
+            "expected a factor per axis: retrain it with this version, or upsample the image yourself (bicubic) and "
+            "state that it is on the target grid (on_target_grid=True, --on-target-grid)"
         )
     return (1,) * model.info.recipe.model.ndim
 

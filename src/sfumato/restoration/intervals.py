@@ -53,7 +53,7 @@ def summary(content: Content, posterior: Posterior, target: Normalization, found
     if content == "std":
         return target.invert_spread(posterior.std if found is None else found.spread(posterior.std), axis=0)
     if found is None:
-        raise ValueError(f"the {content} end of an interval was asked for; expected a calibration: calibrate the model")
+        raise ValueError(f"the {content} end of an interval was requested; expected a calibrated model; calibrate it")
     return target.invert(found.interval(posterior.mean, posterior.std)[content == "high"], axis=0)
 
 
@@ -65,5 +65,5 @@ def why_uncalibrated(model: LoadedModel, sampled: Sampled) -> str | None:
     was, now = known.sampled, sampled
     return (
         f"no calibrated intervals: the model was calibrated with {was.num_samples} samples of {was.num_steps} steps, "
-        f"and {now.num_samples} of {now.num_steps} were asked for; leave --samples and --steps out, or calibrate it so"
+        f"and {now.num_samples} of {now.num_steps} were asked for; leave out --samples and --steps, or calibrate for these"
     )

@@ -83,7 +83,7 @@ def check_origin(file: Path, wanted: Mapping[str, Any]) -> bool:
         lacking = f", and {sidecar_of(file).name}, which would, is missing or of another file" * needs_sidecar(file)
         raise ImageError(
             f"{file} exists already and does not say how it was made{lacking}; expected an image that sfumato restored "
-            "just so, or none; remove it, or choose another name"
+            "with the same settings, or none; remove it, or choose another name"
         )
     if told[_MODEL] != wanted[_MODEL]:
         raise ImageError(

@@ -274,7 +274,7 @@ def _check_format(planned: Restoration) -> None:
             ends = [f"{low:.3g} to {high:.3g}" for low, high in _ends(planned.model, planned.measured.dtype)]
             raise ImageError(
                 f"{file} would hold whole numbers from 0 on, and this model restores values of about "
-                f"{', '.join(ends)}; expected a range that they can tell; write .tif"
+                f"{', '.join(ends)}; expected a range that integers can resolve; write .tif"
             )
         check_format(file, job.output_axes, shape, dtype, planned.pixel_size)
 
@@ -293,7 +293,7 @@ def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: 
     if not all(0 < level < 1 for level in settings.quantiles):
         raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
     if len({*settings.quantiles}) < len(settings.quantiles):
-        raise ImageError(f"quantiles are {list(settings.quantiles)}; expected each level once; leave out the repeated")
+        raise ImageError(f"quantiles are {list(settings.quantiles)}; expected each level once; remove repeated ones")
 
 
 def _levels(shape: Sequence[int], axes: str, measured: Measured, *, is_store: bool) -> tuple[tuple[int, ...], ...]:

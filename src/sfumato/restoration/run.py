@@ -106,7 +106,7 @@ def run_restoration(
         stages[0].do(writer, counted, shard)
         if not stages[0].is_done():
             if shard is None:
-                raise RunError("an engine left tasks undone without an error; give the same command again")
+                raise RunError("an engine left tasks unfinished without an error; rerun the command")
             return []
         try:
             # Several shards may find that everything is done; only one of them finishes the work.

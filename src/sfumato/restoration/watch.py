@@ -44,8 +44,8 @@ class Watch:
         if not self._planned.is_still(self._source):
             raise ReplacedInputError(
                 f"{self._source} was replaced or changed while it was restored; expected the image that was planned; "
-                "nothing of the new one was kept: put the former one back and rerun the same command, or remove what "
-                "is half done and restore the new one"
+                "nothing of the new one was kept: put the original back and rerun the same command, or remove the "
+                "unfinished output and restore the new one"
             )
 
 

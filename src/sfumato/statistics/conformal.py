@@ -182,4 +182,4 @@ def _checked_delta(delta: float) -> float:
 def _enough(n: int, level: float, delta: float | None) -> None:
     needed = num_units_needed(level, delta)
     if n < needed:
-        raise ValueError(f"{n} units cannot carry a guarantee at level {level:g}; at least {needed} are needed")
+        raise ValueError(f"{n} units are too few for a guarantee at level {level:g}; at least {needed} are needed")
