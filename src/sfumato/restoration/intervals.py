@@ -65,5 +65,5 @@ def why_uncalibrated(model: LoadedModel, sampled: Sampled) -> str | None:
     was, now = known.sampled, sampled
     return (
         f"no calibrated intervals: the model was calibrated with {was.num_samples} samples of {was.num_steps} steps, "
-        f"and {now.num_samples} of {now.num_steps} were asked for; leave out --samples and --steps, or calibrate for these"
+        f"and {now.num_samples} of {now.num_steps} were asked for; leave out --samples and --steps, or recalibrate"
     )
