@@ -78,7 +78,7 @@ def test_the_command_it_advises_runs(done: Demo, tmp_path: Path, monkeypatch: py
     assert result.exit_code == 0, result.output
     draws = sorted(tmp_path.glob("draws_sample*.tif"))
     assert len(draws) == done.num_samples
-    assert f"draws: {draws[0]} to {draws[-1]}" in result.output
+    assert f"samples: {draws[0]} to {draws[-1]}" in result.output
 
 
 def test_scores_of_a_perfect_restoration_and_of_a_known_error(tmp_path: Path) -> None:

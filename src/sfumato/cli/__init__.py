@@ -1,6 +1,6 @@
-"""The command line: parses, calls, prints; no science. One file per command.
+"""The command line, one file per command; it parses arguments, calls the library and prints the results.
 
-Nothing here imports torch at the top, so ``--help`` and ``--version`` answer at once.
+No module here imports torch at the top, so ``--help`` and ``--version`` answer at once.
 """
 
 import sys
@@ -32,5 +32,5 @@ app.add_typer(simulations, name="simulate")
 
 def main() -> None:
     """Run the command line."""
-    keep_freed_memory()  # here, where the process is our own, and not in what a library calls
+    keep_freed_memory()  # only here: as a library, sfumato must not change settings of somebody else's process
     app(prog_name="sfumato", args=sys.argv[1:])

@@ -1,4 +1,4 @@
-"""The application that commands join, and how their errors are told."""
+"""The Typer application that the commands register with, and how errors are printed."""
 
 import contextlib
 from collections.abc import Iterator
@@ -37,14 +37,14 @@ def _options(
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Errors that a user can mend are printed as one text, without a traceback."""
+    """Print errors that a user can fix as one message, without a traceback."""
     try:
         yield
     except SfumatoError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
     except ImportError as error:
-        if "sfumato[" not in str(error):  # only those that name the extra to install are for users
+        if "sfumato[" not in str(error):  # only errors that name the extra to install are meant for users
             raise
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have, each said once."""
+"""Arguments and options shared by several commands."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,19 +15,21 @@ FromRecipe = Annotated[
     bool,
     typer.Option(
         "--from-recipe",
-        help="In their place, the pairs that the first model's own recipe names on this machine; addresses in it are "
-        "never opened.",
+        help="Instead, use the pairs that the first model's own recipe names on this machine; remote addresses in it "
+        "are never opened.",
     ),
 ]
 Unit = Annotated[
     str | None,
     typer.Option(
-        help="Regular expression on file names; images whose first group is the same count as one, such as '(.*)_' for "
-        "069_0.tif and 069_1.tif; '.*' counts each. Without it the frames of a file count as one, and so do files "
-        "whose names differ in a last number alone, if all form such groups with the same numbers."
+        help="Regular expression on file names; images with the same first group count as one unit, such as '(.*)_' "
+        "for 069_0.tif and 069_1.tif; '.*' counts each image. By default, the frames of a file count as one unit, and "
+        "so do files whose names differ only in a last number, if all files form such groups with the same numbers."
     ),
 ]
 AllowSeen = Annotated[
     bool,
-    typer.Option("--allow-seen", help="Take images that the model was trained on, too; nothing is promised then."),
+    typer.Option(
+        "--allow-seen", help="Also accept images that the model was trained on; the results then carry no guarantee."
+    ),
 ]

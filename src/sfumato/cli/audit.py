@@ -13,36 +13,40 @@ __all__ = ["audit"]
 
 def audit(
     model: ModelFile,
-    source: Annotated[str, typer.Argument(metavar="IMAGE", help="What was measured.")],
+    source: Annotated[str, typer.Argument(metavar="IMAGE", help="The measured image.")],
     restored: Annotated[
         Path | None,
         typer.Argument(
-            metavar="RESTORED", help="Its restored image, with samples of --keep-samples beside it; else made here."
+            metavar="RESTORED",
+            help="Its restored image, next to the samples that --keep-samples wrote; by default, the image is restored "
+            "here.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for report.html, audit.png and maps.tif.")] = Path("audit"),
-    samples: Annotated[int, typer.Option(help="Draws, if there is no restored image.")] = 16,
-    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    axes: Annotated[str | None, typer.Option(help="Axes of the image out of STCZYX, if it does not say.")] = None,
-    frame: Annotated[int, typer.Option(help="Which frame of the image, from 0.")] = 0,
-    pixel_um: Annotated[float | None, typer.Option(help="Side of a measured pixel; the file's by default.")] = None,
-    numerical_aperture: Annotated[float | None, typer.Option(help="Of the objective.")] = None,
-    wavelength_um: Annotated[float | None, typer.Option(help="Of the light.")] = None,
+    samples: Annotated[int, typer.Option(help="Number of samples, if no restored image is given.")] = 16,
+    steps: Annotated[int | None, typer.Option(help="Network calls per sample; the recipe's by default.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    axes: Annotated[
+        str | None, typer.Option(help="Axes of the image, letters of STCZYX, if the file does not name them.")
+    ] = None,
+    frame: Annotated[int, typer.Option(help="Frame of the image to audit, from 0.")] = 0,
+    pixel_um: Annotated[float | None, typer.Option(help="Size of a measured pixel; the file's by default.")] = None,
+    numerical_aperture: Annotated[float | None, typer.Option(help="Numerical aperture of the objective.")] = None,
+    wavelength_um: Annotated[float | None, typer.Option(help="Wavelength of the light.")] = None,
     finer: Annotated[
         float | None,
         typer.Option(
-            help="Resolution of the restored image over the measured one, such as 2 for SIM; by default the "
-            "enlargement of the pixel grid."
+            help="How many times finer the restored image's resolution is, such as 2 for SIM; by default the factor "
+            "by which the pixel grid is upsampled."
         ),
     ] = None,
-    defocus_um: Annotated[float | None, typer.Option(help="Distance d of defocused shots, for phases.")] = None,
+    defocus_um: Annotated[float | None, typer.Option(help="Defocus distance d of the two shots, for phases.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is a warning.")] = False,
     device: Device = "cpu",
 ) -> None:
-    """Audit a restored image: against its measurement, among its samples, and the model against the image.
+    """Check a restored image against its measurement, its samples and the images that the model was trained on.
 
-    Without numerical aperture, wavelength and pixel size the blur of the measurement is fitted.
+    The blur of the measurement is fitted unless numerical aperture, wavelength and pixel size are given.
     """
     with plain_errors():
         from sfumato.audit import Optics, write_audit

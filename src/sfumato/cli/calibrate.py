@@ -18,48 +18,52 @@ if TYPE_CHECKING:
 __all__ = ["calibrate"]
 
 _REPORT_SIDE = 96
-"""Pixels of each image that a report is made from: its tests grow with pixels, its power with images."""
+"""Side in pixels of the part of each image that a report uses: its cost grows with pixels, its power with images."""
 
 
 def calibrate(
     model: Annotated[
         Path,
-        typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors; the result goes into it."),
+        typer.Argument(
+            metavar="MODEL", help="Model file, such as run/model.safetensors; the calibration is stored in it."
+        ),
     ],
     held_out: Annotated[
         Path,
         typer.Argument(
             metavar="HELD_OUT",
             help="Pairs that training never saw: a folder with `inputs` and `targets`, a manifest, a packed store, or "
-            "the folder of the model's own problem.",
+            "a data set folder of the model's own problem.",
         ),
     ],
     level: Annotated[float, typer.Option(help="Fraction of pixels that intervals should cover.")] = 0.9,
     method: Annotated[
         Literal["risk_control", "rcps", "recalibrated"],
-        typer.Option(help="Guaranteed on average, guaranteed with confidence 1 - delta, or without a guarantee."),
+        typer.Option(
+            help="Coverage guaranteed on average, guaranteed with confidence 1 - delta, or without a guarantee."
+        ),
     ] = "risk_control",
-    delta: Annotated[float, typer.Option(help="Of rcps: how often the promise may fail.")] = 0.1,
-    samples: Annotated[int | None, typer.Option(help="Draws per image; restoring must then use as many.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's by default.")] = None,
+    delta: Annotated[float, typer.Option(help="For rcps: how often the guarantee may fail.")] = 0.1,
+    samples: Annotated[int | None, typer.Option(help="Samples per image; restoring must then use as many.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Network calls per sample; the recipe's by default.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     split: Annotated[
         str,
         typer.Option(
-            help="Which pairs, where they are marked; not those for validation, which have chosen the weights."
+            help="Split to use, where pairs are marked; not the validation pairs, on which the weights were chosen."
         ),
     ] = "test",
     unit: Unit = None,
-    most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
+    most: Annotated[int | None, typer.Option(help="Use at most this many images, spread over the set.")] = None,
     allow_seen: AllowSeen = False,
     out: Annotated[Path | None, typer.Option(help="Another model file to write; the given one by default.")] = None,
     page: Annotated[Path | None, typer.Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
-    report: Annotated[Path | None, typer.Option(help="PNG to draw: all measures of the draws, before.")] = None,
+    report: Annotated[Path | None, typer.Option(help="PNG to draw: all measures of the samples, before.")] = None,
     device: Device = "cpu",
 ) -> None:
-    """Make intervals with a guaranteed coverage, from images with known truth; `restore` then writes them.
+    """Compute intervals with a guaranteed coverage from images with known truth; `restore` then writes them.
 
-    Images that the model was trained or validated on are refused, since nothing could be promised from them.
+    Images that the model was trained or validated on are refused, since they would give no guarantee.
     """
     with plain_errors():
         from sfumato.data.grouping import find_units
@@ -82,7 +86,7 @@ def calibrate(
         if out is None and is_address(model):
             raise RecipeError(f"{model} is on the Hub, where nothing is written; give --out for the calibrated model")
         if page is not None or report is not None:
-            matplotlib()  # what is missing is told before hours of sampling
+            matplotlib()  # report a missing library before hours of sampling
         loaded = load(model, device=device)
         sampled = sampled_by(loaded, samples, steps)
         shares = takes_shares(loaded.info.recipe.problem)
@@ -126,7 +130,7 @@ def calibrate(
 
 
 def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
-    """The model's recipe with its data in another place."""
+    """Return the model's recipe with the held-out pairs as its data."""
     from sfumato.data.images.ome_zarr import is_zarr
 
     recipe = info.recipe

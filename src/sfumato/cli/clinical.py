@@ -16,20 +16,30 @@ def clinical(
         list[Path],
         typer.Argument(metavar="STACK", help="Through-focus stacks: files, or folders of z-010um.tif and so on."),
     ],
-    wavelength_um: Annotated[float, typer.Option(help="In the medium.")] = 0.521,
-    pixel_um: Annotated[float, typer.Option(help="Side of a pixel in the specimen.")] = 0.21,
-    step_um: Annotated[float | None, typer.Option(help="Distance of the planes of a file.")] = None,
-    shot_um: Annotated[float, typer.Option(help="Where the two shots are taken, at plus and minus this.")] = 2.0,
-    reach_um: Annotated[float | None, typer.Option(help="Leave out planes further from focus.")] = None,
-    order: Annotated[int | None, typer.Option(help="Of the polynomial; 20, or half the planes if fewer.")] = None,
-    flip: Annotated[bool, typer.Option(help="Turn the sign of the distances.")] = False,
-    crop_px: Annotated[int | None, typer.Option(help="Keep the middle of the planes, so many pixels a side.")] = None,
+    wavelength_um: Annotated[float, typer.Option(help="Wavelength in the medium.")] = 0.521,
+    pixel_um: Annotated[float, typer.Option(help="Size of a pixel in the specimen.")] = 0.21,
+    step_um: Annotated[float | None, typer.Option(help="Distance between the planes of a file.")] = None,
+    shot_um: Annotated[
+        float, typer.Option(help="Defocus of the two shots, taken at plus and minus this distance.")
+    ] = 2.0,
+    reach_um: Annotated[float | None, typer.Option(help="Skip planes further from focus than this.")] = None,
+    order: Annotated[
+        int | None, typer.Option(help="Order of the polynomial; by default 20, or half the number of planes if fewer.")
+    ] = None,
+    flip: Annotated[bool, typer.Option(help="Flip the sign of the distances.")] = False,
+    crop_px: Annotated[
+        int | None, typer.Option(help="Keep only the middle of the planes, this many pixels a side.")
+    ] = None,
     solver: Annotated[str, typer.Option(help="us_tie as in the paper, tie_fft, tie_cg or tie_uniform.")] = "us_tie",
-    iterations: Annotated[int, typer.Option(help="Of the solver, at most; each is eight Fourier transforms.")] = 30,
-    model: Annotated[list[Path] | None, typer.Option(help="Model to compare, of two-shot conditions.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for phases and the table.")] = Path("clinical"),
+    iterations: Annotated[
+        int, typer.Option(help="Most iterations of the solver; each takes eight Fourier transforms.")
+    ] = 30,
+    model: Annotated[
+        list[Path] | None, typer.Option(help="Model to compare, trained on two-shot inputs; may be repeated.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the phases and the table.")] = Path("clinical"),
 ) -> None:
-    """Compare phase retrieval on real stacks: pseudo truth from all planes, methods from two of them."""
+    """Compare phase retrieval from two planes of real stacks with a pseudo truth from all planes."""
     with plain_errors():
         from sfumato.data.images.file_names import image_stem
         from sfumato.evaluation.clinical import compare, phase_files

@@ -11,9 +11,9 @@ __all__ = ["demo"]
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to make.")] = Path("sfumato-demo"),
+    out: Annotated[Path, typer.Option(help="Folder to create.")] = Path("sfumato-demo"),
 ) -> None:
-    """Restore simulated specimens with the model that comes with sfumato: files, a picture, and how good it is."""
+    """Restore simulated specimens with the model that comes with sfumato, draw a picture, and score the result."""
     with plain_errors():
         from sfumato.cli.demo_run import run_demo
 

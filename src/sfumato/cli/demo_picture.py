@@ -1,4 +1,4 @@
-"""The picture of the demo: measured, restored, uncertainty, truth and error side by side, drawn with Pillow alone."""
+"""The demo's picture: measured, restored, uncertainty, truth and error side by side, drawn with Pillow alone."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,13 @@ class Panel:
     """One image with its scale.
 
     Attributes:
-        title: What it is.
-        note: What that means, in a few words.
+        title: Name of the image.
+        note: What the image shows, in a few words.
         image: Shape (H, W).
         low: Value drawn black.
         high: Value drawn white, or pale yellow.
-        unit: Of the values.
-        is_spread: Drawn in colours from 0, in place of grey levels.
+        unit: Unit of the values.
+        is_spread: Whether to draw it in colours from 0 instead of grey levels.
     """
 
     title: str
@@ -42,19 +42,19 @@ class Panel:
     is_spread: bool = False
 
     def colours(self, values: NDArray[np.floating]) -> NDArray[np.uint8]:
-        """Values (H, W) as (H, W, 3)."""
+        """Return values of shape (H, W) as colours of shape (H, W, 3)."""
         return coloured(values, self.high) if self.is_spread else grey(values, self.low, self.high)
 
 
 def draw_row(path: Path, title: str, panels: list[Panel], *, width_um: float, bar_um: float = 1.0) -> None:
-    """Draw images in a row, each with title, note and colour bar; the first has a bar of known length.
+    """Draw images in a row, each with title, note and colour bar; the first also gets a scale bar.
 
     Args:
         path: PNG file to write.
-        title: Over all of them.
-        panels: The images, squares of one field; their pixels may differ in size.
-        width_um: Of the field.
-        bar_um: Of the bar.
+        title: Title of the whole picture.
+        panels: The images, square views of the same field; their pixel sizes may differ.
+        width_um: Width of the field.
+        bar_um: Length of the scale bar.
     """
     width = 2 * _EDGE + len(panels) * (_SIDE + _GAP) - _GAP
     sheet = Image.new("RGB", (width, _TITLE + _HEAD + _SIDE + _FOOT), "white")

@@ -29,16 +29,16 @@ _SHOWN = "microtubules"
 
 @dataclass(frozen=True)
 class Demo:
-    """What was done.
+    """Result of a demo run.
 
     Attributes:
-        folder: Where its files are.
-        model: Copy of the model file in it.
-        picture: One specimen with its restoration.
-        scores: Of every specimen.
-        level: Of the calibrated intervals.
-        num_samples: Draws per specimen.
-        seconds: From simulating to drawing.
+        folder: Folder that its files are in.
+        model: Copy of the model file in that folder.
+        picture: Picture of one specimen with its restoration.
+        scores: Scores of every specimen.
+        level: Level of the calibrated intervals.
+        num_samples: Samples per specimen.
+        seconds: Time from simulating to drawing.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class Demo:
 
     @property
     def gain(self) -> float:
-        """How many dB the restored means are closer to the truth than the measured images, on average."""
+        """By how many dB the restored means are closer to the truth than the measured images, on average."""
         return float(np.mean([found.psnr_restored - found.psnr_measured for found in self.scores]))
 
     @property
@@ -60,12 +60,12 @@ class Demo:
         return float(np.mean([found.coverage for found in self.scores]))
 
     def lines(self) -> list[str]:
-        """What was done, how well, and what to try next."""
+        """Say what was done, how well it worked, and what to try next."""
         wide = max(len(found.name) for found in self.scores)
         specimen = self.folder / "measured" / f"{_SHOWN}.tif"
         return [
-            f"simulated {len(self.scores)} specimens that the model never saw, restored each from {self.num_samples} "
-            f"draws in {self.seconds:.0f} s in all",
+            f"simulated {len(self.scores)} specimens that the model never saw and restored each from "
+            f"{self.num_samples} samples, in {self.seconds:.0f} s in total",
             "",
             f"{'':{wide}}  closeness to the truth (PSNR)     inside the interval",
             f"{'':{wide}}  measured    restored              ({self.level:.0%} promised)",
@@ -80,12 +80,12 @@ class Demo:
             f"open        {self.folder / 'restored'}: mean, *_std, and the interval's ends *_low, *_high (OME-TIFF)",
             f"compare     {self.folder / 'measured'} and {self.folder / 'truth'}",
             "",
-            "try next: every single draw, each a possible original,",
+            "try next: write every sample, each a possible original,",
             f"  sfumato restore {self.model} {specimen} draws.tif --keep-samples",
-            "and images of your own, in two folders of equal names, low/ (measured) and high/ (sought):",
+            "or train on your own images, in two folders with the same file names, low/ (inputs) and high/ (targets):",
             "  sfumato train --inputs low --targets high --out run --minutes 30",
             "  sfumato restore run/model.safetensors low/your_image.tif restored.tif --picture restored.png",
-            "the model of the demo knows simulated specimens only: conclude nothing from what it makes of real ones",
+            "the demo's model was trained on simulated specimens only: do not use its restorations of real ones",
         ]
 
 
@@ -94,17 +94,17 @@ def _signed(gain: float) -> str:
 
 
 def run_demo(out: str | Path, *, model: Path | None = None, progress: Callable[[str], None] | None = None) -> Demo:
-    """Do it all.
+    """Simulate specimens, restore and score them, and draw one of them.
 
     Args:
-        out: Folder to make; it must not hold files.
-        model: Another calibrated model of the simulated microscope, in place of the one that comes with the package.
-        progress: Called with what is being done.
+        out: Folder to create; if it exists, it must be empty.
+        model: Another calibrated model of the simulated microscope, instead of the one that comes with the package.
+        progress: Called with a text that says what is being done.
 
     Raises:
         ModelFileError: If a model is given that has no calibration.
         RunError: If the folder is not empty or cannot be written.
-        KeyboardInterrupt: After Ctrl-C; it says what is left behind.
+        KeyboardInterrupt: After Ctrl-C; its message says what is left behind.
     """
     folder, started = Path(out), time.monotonic()
     _make(folder)
@@ -151,7 +151,7 @@ def _run(folder: Path, source: Path, started: float, progress: Callable[[str], N
 
 
 def _read(folder: Path, name: str) -> Restored:
-    """What restoring wrote of one specimen."""
+    """Read the restored images of one specimen."""
 
     def image(part: str) -> NDArray[np.float32]:
         return np.asarray(open_image(folder / f"{name}{part}.tif").read(), np.float32)
@@ -165,7 +165,7 @@ def _draw(path: Path, specimen: Specimen, restored: Restored, model: LoadedModel
     assert restored.std is not None
     std, error = restored.std / 2, np.abs(mean - truth)
     dark, bright = np.quantile(specimen.measured, [0.001, 0.999])
-    # One scale for both, so that they compare; in whole hundredths, to be read.
+    # One scale for both, so that they can be compared; rounded up to whole hundredths, so that it is easy to read.
     spread = math.ceil(100 * float(np.quantile(np.stack([std, error]), 0.999))) / 100
     unit = "relative brightness"
     photons = FIELDS[specimen.name].photons

@@ -1,4 +1,4 @@
-"""How close a restored specimen comes to its truth, and whether its interval keeps its word."""
+"""How close a restored specimen is to its truth, and how much of it the calibrated interval covers."""
 
 from typing import NamedTuple
 
@@ -17,22 +17,22 @@ __all__ = ["Score", "relative", "score"]
 
 
 class Score(NamedTuple):
-    """Figures of one specimen."""
+    """Scores of one specimen."""
 
     name: str
     psnr_measured: float
-    """Of the measured image, enlarged, in dB."""
+    """PSNR of the upsampled measured image, in dB."""
     psnr_restored: float
-    """Of the restored mean, in dB."""
+    """PSNR of the restored mean, in dB."""
     coverage: float
     """Share of the pixels whose truth lies inside the calibrated interval."""
 
 
 def score(specimen: Specimen, restored: Restored, model: LoadedModel) -> Score:
-    """Compare on the scale of the truth, its range from the darkest to the brightest pixel.
+    """Score a specimen on the scale of its truth, from its darkest to its brightest pixel.
 
-    Fluorescence has no absolute scale: both images are taken at the brightness and offset that bring them closest to
-    the truth. Intervals are taken as they are.
+    Fluorescence has no absolute scale, so brightness and offset of both images are first fitted to the truth. Intervals
+    are used as they are.
     """
     truth = as_restored(specimen.truth[None], model)
     enlarged = enlarge(specimen.measured[None], enlargement(model))
@@ -49,7 +49,7 @@ def score(specimen: Specimen, restored: Restored, model: LoadedModel) -> Score:
 
 
 def relative(image: NDArray[np.float32]) -> NDArray[np.float32]:
-    """From the model's scale, -1 to 1, to relative brightness, 0 to 1."""
+    """Convert from the model's scale, -1 to 1, to relative brightness, 0 to 1."""
     return np.asarray((image + 1) / 2, np.float32)
 
 

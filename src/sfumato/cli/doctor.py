@@ -6,7 +6,7 @@ __all__ = ["doctor"]
 
 
 def doctor() -> None:
-    """Print versions, devices and speed, and what is missing for each extra."""
+    """Print versions, devices, speed and the missing libraries of each extra."""
     from sfumato.cli.doctor_report import examine
 
     for line in examine().lines():

@@ -1,4 +1,4 @@
-"""What is installed, what is missing, and how fast this machine is."""
+"""Report what is installed, what is missing, and how fast this machine is."""
 
 import importlib.metadata
 import os
@@ -24,27 +24,27 @@ class Extra(NamedTuple):
 
     name: str
     missing: list[str]
-    """Libraries of it that are not installed."""
+    """Libraries that it needs and that are not installed."""
 
     @property
     def command(self) -> str:
-        """What installs it."""
+        """Command that installs it."""
         return f"pip install '{_OWN}[{self.name}]'"
 
 
 class Report(NamedTuple):
-    """What :func:`examine` found."""
+    """Result of :func:`examine`."""
 
     versions: dict[str, str]
     devices: list[str]
     cores: int
     memory_gib: float
     step_seconds: float
-    """One training step of a small model: 64 x 64 patches, batch 4, base 16."""
+    """Time of one training step of a small model: 64 x 64 patches, batch 4, base 16."""
     extras: list[Extra]
 
     def lines(self) -> Iterator[str]:
-        """The report in words."""
+        """Yield the report line by line."""
         yield "versions   " + ", ".join(f"{name} {version}" for name, version in self.versions.items())
         yield f"devices    {', '.join(self.devices)}; {self.cores} cores, {self.memory_gib:.1f} GiB of memory"
         yield f"speed      {self.step_seconds:.3f} s per training step of a small model on {self.devices[-1]}"
@@ -54,7 +54,7 @@ class Report(NamedTuple):
 
 
 def examine() -> Report:
-    """Look at this installation and time a training step."""
+    """Examine this installation and time a training step."""
     names = ("torch", "numpy", "zarr", "tifffile", "pydantic")
     versions = {_OWN: importlib.metadata.version(_OWN), "python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in names}
@@ -67,7 +67,7 @@ def examine() -> Report:
 
 
 def _extras() -> Iterator[Extra]:
-    """The package's extras but the developers', with what is missing of each."""
+    """Yield the package's extras, except the developers', with what is missing for each."""
     wanted: dict[str, list[str]] = {}
     for requirement in importlib.metadata.requires(_OWN) or []:
         library, _, marker = requirement.partition(";")

@@ -23,49 +23,57 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--baseline",
-            help="bicubic, wiener, richardson_lucy; of phases tie_fft, us_tie, tie_cg, tie_uniform; may be repeated.",
+            help="bicubic, wiener, richardson_lucy; for phases tie_fft, us_tie, tie_cg, tie_uniform; may be repeated.",
         ),
     ] = None,
-    inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
-    targets: Annotated[str | None, typer.Option(help="Folder of the truth, with the same names.")] = None,
-    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV whose `test` pairs are taken.")] = None,
-    store: Annotated[str | None, typer.Option(help="In their place, the `test` split of a packed store.")] = None,
-    folder: Annotated[
-        str | None, typer.Option(help="In their place, the data set of the problem of --recipe or of the first model.")
+    inputs: Annotated[str | None, typer.Option(help="Folder of inputs, the measured images.")] = None,
+    targets: Annotated[
+        str | None, typer.Option(help="Folder of targets, the true images, with the same names.")
     ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Recipe in YAML whose test split is taken.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="Instead of folders, a CSV whose `test` pairs are used.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Instead of folders, a packed store whose `test` split is used.")
+    ] = None,
+    folder: Annotated[
+        str | None, typer.Option(help="Instead, the data set of the problem of --recipe or of the first model.")
+    ] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Recipe in YAML whose test split is used.")] = None,
     from_recipe: FromRecipe = False,
     out: Annotated[Path, typer.Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
-    samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 16,
-    steps: Annotated[int | None, typer.Option(help="Network calls per draw; each recipe's by default.")] = None,
-    seed: Annotated[int, typer.Option(help="Of draws and of statistics.")] = 0,
-    most: Annotated[int | None, typer.Option(help="Only so many images, spread over the set.")] = None,
-    affine: Annotated[bool, typer.Option(help="Fit scale and offset of each estimate to the truth first.")] = False,
-    remove_mean: Annotated[bool, typer.Option(help="Give each estimate its truth's mean first; for phases.")] = False,
-    resolution: Annotated[bool, typer.Option(help="Measure resolution too; needs --pixel-um.")] = False,
-    pixel_um: Annotated[float | None, typer.Option(help="Side of a target pixel.")] = None,
+    samples: Annotated[int, typer.Option(help="Samples per image; their mean is scored.")] = 16,
+    steps: Annotated[int | None, typer.Option(help="Network calls per sample; each recipe's by default.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the samples and the statistics.")] = 0,
+    most: Annotated[int | None, typer.Option(help="Use at most this many images, spread over the set.")] = None,
+    affine: Annotated[bool, typer.Option(help="First fit scale and offset of each estimate to the truth.")] = False,
+    remove_mean: Annotated[
+        bool, typer.Option(help="First shift each estimate to its truth's mean; for phases.")
+    ] = False,
+    resolution: Annotated[bool, typer.Option(help="Also measure the resolution; needs --pixel-um.")] = False,
+    pixel_um: Annotated[float | None, typer.Option(help="Size of a target pixel.")] = None,
     numerical_aperture: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
-    wavelength_um: Annotated[float | None, typer.Option(help="For all baselines but bicubic.")] = None,
+    wavelength_um: Annotated[float | None, typer.Option(help="For all baselines except bicubic.")] = None,
     noise_to_signal: Annotated[float, typer.Option(help="For wiener.")] = 0.01,
     iterations: Annotated[
-        int | None, typer.Option(help="Most of them, by default 20 for richardson_lucy, 30 for us_tie and tie_cg.")
+        int | None, typer.Option(help="Most iterations; by default 20 for richardson_lucy, 30 for us_tie and tie_cg.")
     ] = None,
     offset: Annotated[float, typer.Option(help="Grey levels without light, for wiener and richardson_lucy.")] = 0.0,
     defocus_um: Annotated[
-        float | None, typer.Option(help="Distance d of the shots, for solvers of the transport equation.")
+        float | None, typer.Option(help="Defocus distance d of the shots, for solvers of the transport equation.")
     ] = None,
     planes: Annotated[
-        str, typer.Option(help="Where the two channels were taken, in units of d: 1,-1, or 0,1 with one in focus.")
+        str, typer.Option(help="Defocus of the two channels, in units of d: 1,-1, or 0,1 if one is in focus.")
     ] = "1,-1",
-    damping: Annotated[float, typer.Option(help="Of slow structures, for solvers of the transport equation.")] = 1e-9,
+    damping: Annotated[
+        float, typer.Option(help="Damping of slow structures, for solvers of the transport equation.")
+    ] = 1e-9,
     unit: Unit = None,
     allow_seen: AllowSeen = False,
     device: Device = "cpu",
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
 
-    With --from-recipe they are the test split of the first model's own recipe, or those for validation where none is
-    marked. Images that a model was trained on are refused, and those that it was validated on are named.
+    With --from-recipe, the pairs are the test split of the first model's own recipe, or its validation pairs if none is
+    marked as test. Images that a model was trained on are refused; images that it was validated on are listed.
     """
     with plain_errors():
         from sfumato.evaluation import evaluate as evaluation
@@ -122,7 +130,7 @@ def evaluate(
             typer.echo(f"tested: {units.units.line}", err=True)
         rows = evaluation.summarise(units, seed=seed)
         page = write_report(units, rows, out)
-        write_csv(found, out / "scores.csv")  # of every image, whatever the unit
+        write_csv(found, out / "scores.csv")  # one row per image, whatever the unit
         typer.echo(markdown(units, rows))
         typer.echo(f"evaluated: {page}", err=True)
 

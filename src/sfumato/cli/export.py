@@ -18,24 +18,29 @@ __all__ = ["export"]
 def export(
     model: ModelFile,
     bioimageio: Annotated[
-        Path | None, typer.Option(help="BioImage.IO package to write, a zip: the sampler with a fixed seed.")
+        Path | None, typer.Option(help="BioImage.IO package (zip) to write: the sampler with a fixed seed.")
     ] = None,
-    onnx: Annotated[Path | None, typer.Option(help="Folder for the networks as plain ONNX, of any image size.")] = None,
-    hub: Annotated[Path | None, typer.Option(help="Folder for what a Hugging Face repository holds.")] = None,
-    push: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Upload the folder of --hub there.")] = None,
-    private: Annotated[bool, typer.Option("--private", help="With --push: for invited people only.")] = False,
+    onnx: Annotated[
+        Path | None, typer.Option(help="Folder for the networks as plain ONNX, for any image size.")
+    ] = None,
+    hub: Annotated[Path | None, typer.Option(help="Folder for the files of a Hugging Face repository.")] = None,
+    push: Annotated[
+        str | None, typer.Option(metavar="OWNER/NAME", help="Upload the folder given by --hub to this repository.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="With --push: make the repository private.")] = False,
     licence: Annotated[
-        str | None, typer.Option("--licence", "--license", help="SPDX identifier of the weights' terms: CC-BY-4.0.")
+        str | None,
+        typer.Option("--licence", "--license", help="SPDX identifier of the weights' licence, such as CC-BY-4.0."),
     ] = None,
-    author: Annotated[list[str] | None, typer.Option(help="Who made the model; repeat it for more.")] = None,
+    author: Annotated[list[str] | None, typer.Option(help="Author of the model; may be repeated.")] = None,
     example: Annotated[
-        Path | None, typer.Option(help="With --bioimageio: image whose middle becomes test input and cover.")
+        Path | None, typer.Option(help="With --bioimageio: image whose middle becomes the test input and cover.")
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="With --bioimageio: draws; as in the calibration, or 16.")] = None,
-    steps: Annotated[int | None, typer.Option(help="With --bioimageio: network calls per draw.")] = None,
-    seed: Annotated[int, typer.Option(help="With --bioimageio: fixed in the package.")] = 0,
+    samples: Annotated[int | None, typer.Option(help="With --bioimageio: samples; as calibrated, or 16.")] = None,
+    steps: Annotated[int | None, typer.Option(help="With --bioimageio: network calls per sample.")] = None,
+    seed: Annotated[int, typer.Option(help="With --bioimageio: seed, fixed in the package.")] = 0,
 ) -> None:
-    """Take a model to other programs: BioImage.IO, plain ONNX, the Hugging Face Hub."""
+    """Export a model for other programs: BioImage.IO, plain ONNX or the Hugging Face Hub."""
     with plain_errors():
         if push is not None and hub is None:
             raise RunError("--push uploads the folder of --hub, and there is none; give --hub with a folder too")
@@ -75,7 +80,7 @@ def export(
 
 
 def _outputs(model: Path, bioimageio: Path | None, onnx: Path | None, hub: Path | None) -> "list[Written]":
-    """All that is written, of a model and to the places that were given."""
+    """List all files that exporting a model to the given places writes."""
     from sfumato.export.hub import hub_files
     from sfumato.export.networks import network_files
     from sfumato.models.model_file import load

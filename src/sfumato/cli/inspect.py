@@ -24,58 +24,64 @@ _SOLVERS = ("2m", "2m:1", "first_order", "first_order:1")
 def inspect(
     model: ModelFile,
     source: Annotated[
-        Path | None, typer.Argument(metavar="IMAGE", help="Image to show schedule and samples of.")
+        Path | None, typer.Argument(metavar="IMAGE", help="Image whose schedule and samples are drawn.")
     ] = None,
-    target: Annotated[Path | None, typer.Option(help="Its truth, if known.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("inspection"),
-    samples: Annotated[int, typer.Option(help="Draws; the paper has 20.")] = 20,
+    target: Annotated[Path | None, typer.Option(help="Target of the image, if known.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("inspection"),
+    samples: Annotated[int, typer.Option(help="Number of samples; the paper uses 20.")] = 20,
     steps: Annotated[
         str | None,
         typer.Option(
-            help="Network calls per draw, the recipe's by default; several, such as 4,8,16,32, are compared on test "
-            "pairs and one is recommended.",
+            help="Network calls per sample, the recipe's by default; several numbers, such as 4,8,16,32, are compared "
+            "on test pairs, and one is recommended.",
         ),
     ] = None,
     solvers: Annotated[
         list[str] | None,
         typer.Option(
             "--solver",
-            help=f"To compare: 2m, first_order (each with :ETA, such as 2m:1) or algorithm2; may be repeated; by "
-            f"default {', '.join(_SOLVERS)}.",
+            help=f"Solver to compare: 2m, first_order (each with :ETA, such as 2m:1) or algorithm2; may be repeated; "
+            f"by default {', '.join(_SOLVERS)}.",
         ),
     ] = None,
     last_noise: Annotated[
         list[float] | None,
         typer.Option(
-            help="To compare: variance of the noise at the last network call, such as 0.01, where a network leaves "
-            "noise in its draws; may be repeated; the recipe's by default."
+            help="Noise variance at the last network call to compare, such as 0.01 for a network that leaves noise in "
+            "its samples; may be repeated; the recipe's by default."
         ),
     ] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Write the recommended setting into the model file; `restore` obeys it.")
+        bool, typer.Option("--adopt", help="Write the recommended setting into the model file; `restore` then uses it.")
     ] = False,
-    inputs: Annotated[str | None, typer.Option(help="To compare steps: folder of what was measured.")] = None,
-    targets: Annotated[str | None, typer.Option(help="Folder of the truth, with the same names.")] = None,
-    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV whose `test` pairs are taken.")] = None,
-    store: Annotated[str | None, typer.Option(help="In their place, the `test` split of a packed store.")] = None,
-    folder: Annotated[str | None, typer.Option(help="In their place, the data set of the model's problem.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="To compare steps: folder of inputs, the measured images.")] = None,
+    targets: Annotated[
+        str | None, typer.Option(help="Folder of targets, the true images, with the same names.")
+    ] = None,
+    manifest: Annotated[str | None, typer.Option(help="Instead of folders, a CSV whose `test` pairs are used.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Instead of folders, a packed store whose `test` split is used.")
+    ] = None,
+    folder: Annotated[str | None, typer.Option(help="Instead, the data set of the model's problem.")] = None,
     from_recipe: FromRecipe = False,
     most: Annotated[int, typer.Option(help="Pairs to compare on, spread over the set.")] = 8,
-    crop: Annotated[int | None, typer.Option(help="Compare on the middle of each, so many pixels a side.")] = None,
+    crop: Annotated[
+        int | None, typer.Option(help="Compare on the middle of each image, this many pixels a side.")
+    ] = None,
     level: Annotated[float, typer.Option(help="Nominal coverage.")] = 0.9,
-    crps_tolerance: Annotated[float, typer.Option(help="How much worse than the best CRPS is good enough.")] = 0.02,
-    coverage_tolerance: Annotated[float, typer.Option(help="How far from the best coverage is good enough.")] = 0.02,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same draws.")] = 0,
+    crps_tolerance: Annotated[float, typer.Option(help="How much worse than the best a CRPS may be.")] = 0.02,
+    coverage_tolerance: Annotated[float, typer.Option(help="How far from the best a coverage may be.")] = 0.02,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
     allow_seen: AllowSeen = False,
     device: Device = "cpu",
 ) -> None:
-    """Look into a model: its networks, schedule and samples for an image, or how many steps it needs.
+    """Draw a model's networks, schedule and samples for an image, or find how many steps it needs.
 
-    With several numbers of --steps, or of --last-noise, the draws of test pairs are measured for each: error, coverage,
-    time and the CRPS (continuous ranked probability score: one number for error and spread, lower is better). Few steps
-    make a sampler over-confident, so the cheapest setting that is as calibrated as the best is recommended. With
-    --from-recipe test pairs are the test split of the model's own recipe, or those for validation where none is marked.
-    Images that the model was trained on are refused, since it looks better on them than it is.
+    Given several values of --steps or --last-noise, it samples test pairs with each and measures error, coverage, time
+    and the CRPS (continuous ranked probability score: one number for error and spread, lower is better). Too few steps
+    make a sampler over-confident, so it recommends the cheapest setting that is as calibrated as the best. With
+    --from-recipe, the pairs are the test split of the model's own recipe, or its validation pairs if none is marked as
+    test. Images that the model was trained on are refused, since they make it look better than it is.
     """
     with plain_errors():
         from sfumato.evaluation.inspection import (
@@ -102,7 +108,7 @@ def inspect(
         if compares and source is not None:
             raise RecipeError(
                 f"--steps is {steps} and --last-noise {', '.join(map(str, ends)) or None}, which are compared on test "
-                "pairs, and an image was given too; give one number of steps for the image, or leave it out"
+                "pairs, and an image was given too; give one number of steps for the image, or remove the image"
             )
         if adopt and is_address(model):
             raise RecipeError(f"{model} is on the Hub, where --adopt cannot write; download it and give its path")
@@ -112,7 +118,7 @@ def inspect(
         if compares or source is not None:
             say_what_is_unknown([(model, loaded.info)])
             if allow_seen:
-                typer.echo("note: what is shown of images that the model was trained on promises nothing", err=True)
+                typer.echo("note: results on images that the model was trained on carry no guarantee", err=True)
         if compares:
             usual = loaded.info.recipe.sample
             settings = [
@@ -139,9 +145,9 @@ def inspect(
             )
             if adopt:
                 now = set_sampling(model, drawn_by(best, usual), sha256=loaded.sha256)
-                typer.echo(f"adopted: {model} now draws by {best}", err=True)
+                typer.echo(f"adopted: {model} now samples with {best}", err=True)
                 if loaded.info.calibration is not None and now.calibration is None:
-                    typer.echo("its calibration was of other draws and is taken out: calibrate it again", err=True)
+                    typer.echo("its calibration was for other settings and was removed: calibrate it again", err=True)
             return
         check_outputs(figure_files(out, with_image=source is not None), [model, source, target])
         pair = None if source is None else read_image(loaded, source, target, allow_seen=allow_seen)
@@ -170,7 +176,7 @@ def _compare(
     seed: int,
     allow_seen: bool,
 ) -> "Setting":
-    """Measure, print and draw; the recommended setting."""
+    """Measure, print and draw every setting, and return the recommended one."""
     from sfumato.evaluation.inspection import compare_steps
     from sfumato.evaluation.sampler_settings import recommend, summarise
     from sfumato.evaluation.sampler_settings_page import draw_steps, explain, step_files, table, write_steps_csv
@@ -180,12 +186,12 @@ def _compare(
     from sfumato.system.progress import Bar
     from sfumato.training.preparation import open_test_set
 
-    matplotlib()  # what is missing is told before hours of sampling
+    matplotlib()  # report a missing library before hours of sampling
     test, is_own = tested
     check_outputs(step_files(out), [model, *data_places(test.data)])
     if is_own:
         typer.echo(OWN_TEST, err=True)
-    # Truths in the scale that the model gives: draws are measured as they are, without a fit to the truth.
+    # Truths on the scale of the model's output: samples are measured as they are, without a fit to the truth.
     matched = {"match_intensity": loaded.info.recipe.data.match_intensity}
     shares = takes_shares(loaded.info.recipe.problem)
     pairs = open_test_set(
@@ -202,7 +208,7 @@ def _compare(
             level=level,
             seed=seed,
             allow_seen=allow_seen,
-            progress=lambda done, total: bar.show(done, "sets of draws", total=total),
+            progress=lambda done, total: bar.show(done, "sets of samples", total=total),
         )
     rows, chosen = summarise(found, seed=seed), recommend(found, seed=seed, **tolerances)
     for line in (*table(found, rows, chosen), "", *explain(found, rows, chosen)):

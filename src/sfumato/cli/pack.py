@@ -16,11 +16,12 @@ __all__ = ["pack"]
 
 def pack(
     recipe: Annotated[
-        Path | None, typer.Argument(metavar="RECIPE", help="Recipe in YAML, whose `data` section is packed.")
+        Path | None,
+        typer.Argument(metavar="RECIPE", help="Recipe in YAML; the pairs of its `data` section are packed."),
     ] = None,
-    inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
-    targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
-    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV that lists pairs and splits.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="Folder of inputs, the measured images.")] = None,
+    targets: Annotated[str | None, typer.Option(help="Folder of targets, with the same file names.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="Instead of folders, a CSV that lists pairs and splits.")] = None,
     folder: Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")] = None,
     out: Annotated[Path, typer.Option(help="Store to write.")] = Path("pairs.zarr"),
     settings: Annotated[
@@ -29,7 +30,7 @@ def pack(
 ) -> None:
     """Write image pairs into one sharded Zarr store, for training from many nodes.
 
-    If interrupted, run the same command again to resume. A store of other files is refused.
+    If interrupted, rerun the command to resume. An existing store of other files is refused.
     """
     with plain_errors():
         from sfumato.data.pack import pack as write
@@ -59,7 +60,7 @@ def pack(
 
 
 def _settings(recipe: "Recipe") -> dict[str, Any]:
-    """What samples depend on besides their files."""
+    """Return the settings that the packed samples depend on besides their files."""
     values = recipe.model_dump(mode="json")
     names = ("input_axes", "target_axes", "upsample", "match_intensity")
     of_problem = {"forward": values["forward"], "train.seed": values["train"]["seed"]}

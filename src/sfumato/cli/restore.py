@@ -19,61 +19,72 @@ __all__ = ["restore"]
 
 def restore(
     model: ModelFile,
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Image, store's address, or folder of images.")],
+    source: Annotated[str, typer.Argument(metavar="INPUT", help="Image, address of a store, or folder of images.")],
     output: Annotated[
         str,
-        typer.Argument(metavar="OUTPUT", help="Where the mean goes: .zarr, .tif, .png, .npy, .mrc, or a folder."),
+        typer.Argument(metavar="OUTPUT", help="File for the mean (.zarr, .tif, .png, .npy or .mrc), or a folder."),
     ],
     samples: Annotated[
         int | None,
-        typer.Option(help="Draws; their mean is the result, their spread the uncertainty. 16, or as calibrated."),
+        typer.Option(
+            help="Number of samples; their mean is the result, their spread the uncertainty; by default as calibrated, "
+            "or 16."
+        ),
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Network calls per draw; the recipe's, or as calibrated.")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Network calls per sample; by default as calibrated, or the recipe's.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     quantiles: Annotated[
-        list[float] | None, typer.Option("--quantile", help="Write this quantile too, such as 0.05; may be repeated.")
+        list[float] | None, typer.Option("--quantile", help="Also write this quantile, such as 0.05; may be repeated.")
     ] = None,
-    keep_samples: Annotated[bool, typer.Option(help="Write every draw too.")] = False,
+    keep_samples: Annotated[bool, typer.Option(help="Also write every sample.")] = False,
     uncertainty: Annotated[
         Literal["samples", "schedule"],
         typer.Option(
-            help="From samples, their standard deviation; from the schedule, a relative hint in one pass, with which "
-            "--samples 1 will do. In the models measured so far that hint was a poor guide to the standard deviation "
-            "and to the error."
+            help="samples: their standard deviation; schedule: a relative hint computed in one pass, for which "
+            "--samples 1 is enough. In the models measured so far, that hint was a poor guide to the standard "
+            "deviation and to the error."
         ),
     ] = "samples",
-    axes: Annotated[str | None, typer.Option(help="Axes of the input out of STCZYX, if it does not say.")] = None,
+    axes: Annotated[
+        str | None, typer.Option(help="Axes of the input, letters of STCZYX, if the file does not name them.")
+    ] = None,
     format: Annotated[
         str | None,
-        typer.Option(help="Format of the outputs when INPUT is a folder, such as .tif; by default that of each input."),
+        typer.Option(help="If INPUT is a folder: format of the outputs, such as .tif; by default each input's own."),
     ] = None,
     ome_zarr: Annotated[Literal["0.4", "0.5"], typer.Option(help="Version of OME-Zarr to write.")] = "0.5",
     picture: Annotated[Path | None, typer.Option(help="PNG to draw: measured, restored, uncertainty.")] = None,
-    on_target_grid: Annotated[bool, typer.Option(help="The input was enlarged to the targets' grid already.")] = False,
-    preview: Annotated[Path | None, typer.Option(help="Restore the middle only, into this PNG; nothing else.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and do nothing.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Compare a restored store with its journal.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes to start on this machine.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Running Dask scheduler, such as tls://node:8786.")] = None,
+    on_target_grid: Annotated[bool, typer.Option(help="The input was already upsampled to the targets' grid.")] = False,
+    preview: Annotated[Path | None, typer.Option(help="Restore only the middle, into this PNG, and exit.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the cost and exit.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare a restored store with its journal and exit.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(help="Number of processes to start on this machine.")] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(help="Address of a running Dask scheduler, such as tls://node:8786.")
+    ] = None,
     tls: Annotated[
         tuple[Path, Path, Path] | None,
-        typer.Option(help="Authority, certificate and key (PEM) to join the scheduler with.", metavar="CA CERT KEY"),
+        typer.Option(help="Authority, certificate and key (PEM) for the scheduler.", metavar="CA CERT KEY"),
     ] = None,
-    shard: Annotated[str | None, typer.Option(help="i/n: the i-th of n jobs without a scheduler, from 0.")] = None,
-    chunk: Annotated[int | None, typer.Option(help="Side of a chunk, which one task restores.")] = None,
-    halo: Annotated[int | None, typer.Option(help="Pixels beyond a chunk that the networks see.")] = None,
-    tile: Annotated[int | None, typer.Option(help="Side of what the networks see at once.")] = None,
+    shard: Annotated[str | None, typer.Option(help="i/n: run the i-th of n jobs without a scheduler, from 0.")] = None,
+    chunk: Annotated[int | None, typer.Option(help="Side in pixels of a chunk; each task restores one chunk.")] = None,
+    halo: Annotated[int | None, typer.Option(help="Pixels around a chunk that the networks also see.")] = None,
+    tile: Annotated[int | None, typer.Option(help="Side in pixels of what the networks see at once.")] = None,
     batch: Annotated[int | None, typer.Option(help="Samples that go through the network together.")] = None,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads per process; default 1 with --workers, else all cores.")
+        int | None, typer.Option(help="CPU threads per process; by default 1 with --workers, otherwise all cores.")
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(help="Folder that records finished chunks, for resuming; beside the output by default."),
+        typer.Option(help="Folder that records finished chunks, for resuming; by default next to the output."),
     ] = None,
     device: Device = "cpu",
 ) -> None:
-    """Restore an image of any size: mean and uncertainty. If interrupted, run the same command again to resume."""
+    """Restore an image of any size, with its uncertainty. If interrupted, rerun the command to resume."""
     with plain_errors():
         from sfumato.models.ownership import Written, check_outputs
         from sfumato.restoration.begun import is_finished
@@ -155,8 +166,8 @@ def restore(
             if wrong := wrong_chunks(planned, note):
                 places = ", ".join(str(planned.job.plan.task(number).corner) for number in wrong[:20])
                 typer.echo(
-                    f"error: {len(wrong)} chunks are not what the journal says: {places}; they count as missing now: "
-                    "give the command without --verify to restore them again",
+                    f"error: {len(wrong)} chunks differ from the journal: {places}; they now count as missing: rerun "
+                    "the command without --verify to restore them again",
                     err=True,
                 )
                 raise typer.Exit(1)
@@ -188,11 +199,11 @@ def restore(
         elif reason := why_uncalibrated(planned.model, planned.sampled):
             typer.echo(reason, err=True)
         if keep_samples and len(files) > 1:
-            typer.echo(f"draws: {files[-planned.sampled.num_samples]} to {files[-1]}", err=True)
+            typer.echo(f"samples: {files[-planned.sampled.num_samples]} to {files[-1]}", err=True)
 
 
 def _notes() -> Callable[[str], None]:
-    """Prints every note once, however many images it is true of."""
+    """Return a function that prints each note once, however many images it applies to."""
     said: set[str] = set()
 
     def note(text: str) -> None:
@@ -207,7 +218,7 @@ def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, P
     from sfumato.restoration.engines import Certificates, Dask, InProcess
 
     if workers is not None and scheduler is not None:
-        raise RecipeError("--workers and --scheduler were both given; choose to start workers or to join others")
+        raise RecipeError("--workers and --scheduler were both given; expected one: start workers or join a scheduler")
     if workers is not None and workers < 1:
         raise RecipeError(f"--workers is {workers}; give at least 1")
     if workers is None and scheduler is None:
@@ -225,4 +236,4 @@ def _shard(text: str | None) -> tuple[int, int] | None:
 
 
 def _pace(now: "Progress") -> str:
-    return f"chunks  {now.megapixels / now.seconds:.3g} megapixels/s and worker" if now.seconds else "chunks"
+    return f"chunks  {now.megapixels / now.seconds:.3g} megapixels/s per worker" if now.seconds else "chunks"

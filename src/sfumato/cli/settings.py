@@ -1,4 +1,4 @@
-"""Recipes from a file and from options."""
+"""Build recipes from a file and from command-line options."""
 
 import json
 from pathlib import Path
@@ -16,15 +16,15 @@ __all__ = ["OWN_TEST", "places", "recipe_of", "tested_recipe"]
 _PLACES = ("inputs", "targets", "manifest", "folder", "store")
 
 OWN_TEST = (
-    "test pairs: those of the model's own recipe or, where none is marked `test`, its validation pairs, which chose "
-    "its weights"
+    "test pairs: those of the model's own recipe or, if none is marked `test`, its validation pairs, on which its "
+    "weights were chosen"
 )
 
 
 def places(given: dict[str, str | None]) -> list[str]:
-    """Options that say where data is, as settings; one of them takes the place of what the recipe says.
+    """Turn the options that say where data is into settings; if any is given, they replace the recipe's.
 
-    Names are quoted: a folder may be called 20240312, no, or exp #2, which YAML would take for something else.
+    Names are quoted: a folder may be called 20240312, no, or exp #2, which YAML would read as something else.
 
     Example:
         >>> places({"folder": "20240312"})[3]
@@ -36,7 +36,7 @@ def places(given: dict[str, str | None]) -> list[str]:
 
 
 def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
-    """The recipe of a file, or the default one, with single fields replaced."""
+    """Return the recipe in a file, or the default one, with single fields replaced."""
     import yaml
 
     from sfumato.models import recipe as recipes
@@ -63,13 +63,14 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
 def tested_recipe(
     path: Path | None, given: dict[str, str | None], models: "list[LoadedModel]", *, from_recipe: bool
 ) -> "tuple[Recipe, bool]":
-    """The recipe whose test pairs are meant: of a file, of the first model, or one of pairs in the places given.
+    """Return the recipe whose test pairs to use: a file's, the first model's, or one for pairs in the given places.
 
-    And whether its data are those that a model was trained on, of which not all may be taken. A model file may come
-    from anybody: what its recipe names is opened only if ``from_recipe`` asks for it, and an address never.
+    Also return whether its data is what a model was trained on, in which case only some of the pairs may be used. A
+    model file may come from anybody: the places in its recipe are opened only if ``from_recipe`` is true, and remote
+    addresses never.
     """
     if from_recipe and (path is not None or any(given.values())):
-        raise RecipeError("--from-recipe was given, and another place of the test images too; keep one of them")
+        raise RecipeError("--from-recipe was given, and another place of the test images too; remove one of them")
     told = [model.info.recipe.data for model in models]
     if path is not None:
         chosen = recipe_of(path, places(given))
@@ -92,7 +93,7 @@ def tested_recipe(
 
 
 def _check_own(data: "DataRecipe", from_recipe: bool) -> None:
-    """Refuse to open what a model's recipe names, unless it was asked for and is on this machine."""
+    """Refuse to open the data that a model's recipe names, unless the user asked for it and it is on this machine."""
     named = {name: str(getattr(data, name)) for name in _PLACES if getattr(data, name)}
     shown = ", ".join(f"{name} {place!r:.100}" for name, place in named.items()) or "none"
     if not from_recipe:

@@ -20,17 +20,19 @@ def _simulations() -> None:
 
 @simulations.command()
 def microscopy(
-    out: Annotated[Path, typer.Option(help="Folder to make.")],
+    out: Annotated[Path, typer.Option(help="Folder to create.")],
     seed: Annotated[int, typer.Option(help="The same seed gives the same images.")] = 0,
-    layout: Annotated[Literal["pairs", "biosr"], typer.Option(help="TIFF pairs with a manifest, or BioSR's MRC.")] = (
-        "pairs"
-    ),
-    side: Annotated[int, typer.Option(help="Pixels of the widefield images; the targets have twice as many.")] = 128,
-    train: Annotated[int, typer.Option(help="Fields per structure for training, at most 30.")] = 6,
-    validation: Annotated[int, typer.Option(help="For validation, at most 5.")] = 2,
-    test: Annotated[int, typer.Option(help="For testing, at most 15.")] = 2,
+    layout: Annotated[
+        Literal["pairs", "biosr"], typer.Option(help="TIFF pairs with a manifest, or MRC files as in BioSR.")
+    ] = ("pairs"),
+    side: Annotated[
+        int, typer.Option(help="Side of the widefield images in pixels; the targets' is twice that.")
+    ] = 128,
+    train: Annotated[int, typer.Option(help="Training fields per structure, at most 30.")] = 6,
+    validation: Annotated[int, typer.Option(help="Validation fields per structure, at most 5.")] = 2,
+    test: Annotated[int, typer.Option(help="Test fields per structure, at most 15.")] = 2,
 ) -> None:
-    """Widefield and SIM images of coated pits, reticulum, microtubules and F-actin, at nine levels of light."""
+    """Simulate widefield and SIM images of coated pits, reticulum, microtubules and F-actin at nine light levels."""
     with plain_errors():
         from sfumato.problems.microscopy_simulation import simulate
         from sfumato.system.progress import Bar

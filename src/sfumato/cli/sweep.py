@@ -16,9 +16,11 @@ def sweep(
     recipe: Annotated[
         Path, typer.Argument(metavar="RECIPE", help="Recipe in YAML with a linear or the cosine schedule.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the trainings and of best.yaml.")] = Path("sweep"),
-    steps: Annotated[int | None, typer.Option(help="Of each training; the recipe's by default.")] = None,
-    metric: Annotated[str, typer.Option(help="mae, nrmse, psnr, ssim or ms-ssim, on validation images.")] = "mae",
+    out: Annotated[Path, typer.Option(help="Folder for the training runs and best.yaml.")] = Path("sweep"),
+    steps: Annotated[int | None, typer.Option(help="Steps of each training run; the recipe's by default.")] = None,
+    metric: Annotated[
+        str, typer.Option(help="Metric on validation images: mae, nrmse, psnr, ssim or ms-ssim.")
+    ] = "mae",
     starts: Annotated[
         list[float] | None,
         typer.Option(
@@ -37,17 +39,18 @@ def sweep(
         list[float] | None,
         typer.Option(
             "--gamma-end",
-            help="Signal variance that the cosine schedule leaves; may be repeated; by default 1e-2, 1e-3, 1e-4, 1e-5.",
+            help="Signal variance left at the end of the cosine schedule; may be repeated; by default 1e-2, 1e-3, 1e-4 "
+            "and 1e-5.",
         ),
     ] = None,
-    samples: Annotated[int, typer.Option(help="Draws per image, whose mean is scored.")] = 8,
-    most: Annotated[int, typer.Option(help="Validation images, at most.")] = 16,
+    samples: Annotated[int, typer.Option(help="Samples per image; their mean is scored.")] = 8,
+    most: Annotated[int, typer.Option(help="Use at most this many validation images.")] = 16,
     device: Device = "cpu",
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.inputs=low.")
     ] = None,
 ) -> None:
-    """Tune the end points of a fixed schedule on validation images; if interrupted, run the same command to resume."""
+    """Tune the end points of a fixed schedule on validation images. If interrupted, rerun the command to resume."""
     with plain_errors():
         from sfumato.evaluation.sweep import candidates, choose_metric, sweep_files, table
         from sfumato.evaluation.sweep import sweep as run

@@ -15,13 +15,13 @@ __all__ = ["train"]
 
 def train(
     recipe: Annotated[
-        Path | None, typer.Argument(metavar="RECIPE", help="Recipe in YAML; without one, the defaults.")
+        Path | None, typer.Argument(metavar="RECIPE", help="Recipe in YAML; by default, the default recipe.")
     ] = None,
-    inputs: Annotated[str | None, typer.Option(help="Folder of what was measured.")] = None,
-    targets: Annotated[str | None, typer.Option(help="Folder of what is sought, with the same names.")] = None,
-    manifest: Annotated[str | None, typer.Option(help="In their place, a CSV that lists pairs and splits.")] = None,
+    inputs: Annotated[str | None, typer.Option(help="Folder of inputs, the measured images.")] = None,
+    targets: Annotated[str | None, typer.Option(help="Folder of targets, with the same file names.")] = None,
+    manifest: Annotated[str | None, typer.Option(help="Instead of folders, a CSV that lists pairs and splits.")] = None,
     folder: Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")] = None,
-    store: Annotated[str | None, typer.Option(help="In place of all these, a store of `sfumato pack`.")] = None,
+    store: Annotated[str | None, typer.Option(help="Instead of all these, a store written by `sfumato pack`.")] = None,
     out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it is resumed.")] = Path("run"),
     minutes: Annotated[float | None, typer.Option(help="Train as many steps as fit into this time.")] = None,
     device: Device = "cpu",
@@ -30,7 +30,7 @@ def train(
         list[str] | None, typer.Option("--set", help="Any field of the recipe, such as train.steps=1000.")
     ] = None,
 ) -> None:
-    """Train a model on image pairs; if interrupted, run the same command again to resume."""
+    """Train a model on image pairs. If interrupted, rerun the command to resume."""
     with plain_errors():
         from sfumato.training.train import train as run
 
