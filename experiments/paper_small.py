@@ -27,7 +27,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--list", action="store_true", help="cells, their state and expected minutes")
     parser.add_argument("--run", nargs="*", metavar="CELL", help="train and measure cells, or all of --tier")
-    parser.add_argument("--rerun", metavar="CELL", help="train a cell anew and compare it with what is stored")
+    parser.add_argument("--rerun", metavar="CELL", help="train a cell again and compare it with the stored result")
     parser.add_argument("--tier", type=int, help="only cells of this tier")
     parser.add_argument("--work", type=Path, default=Path("runs/paper_small"), help="folder of the runs")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")

@@ -183,7 +183,7 @@ def run_one(name: str, places: Places) -> None:
 
 
 def rerun(name: str, places: Places) -> bool:
-    """Train and measure a cell anew, in a folder of runs without it, and print how far that is from what is stored.
+    """Train and measure a cell again, in a folder of runs without it, and print how far it is from the stored result.
 
     Returns:
         Whether the mean of each set's MAE is within ``RERUN_SPREAD``.
