@@ -1,1 +1,1 @@
-"""From files to batches: image formats, pairs, the order of training, normalisation, packed stores."""
+"""Everything between image files and training batches: formats, pairs, sampling order, normalisation, packed stores."""

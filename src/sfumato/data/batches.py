@@ -1,4 +1,4 @@
-"""Training batches: patches of pairs at a global step, normalised, as tensors; and their prefetching."""
+"""Make and prefetch training batches: normalised patches of image pairs, as tensors, for a given global step."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -30,17 +30,17 @@ class Batch(NamedTuple):
     t: Tensor
     """Shape (b)."""
     samples: list[int]
-    """Which samples of the source the patches are from."""
+    """Numbers of the samples in the source that the patches come from."""
 
 
 class PatchBatches:
-    """Patches at a global step: a pure function of (seed, step, position in the global batch).
+    """Draw the patches of a global step, as a pure function of (seed, step, position in the global batch).
 
     Args:
         source: The samples.
-        order: Which of them, where and how turned.
+        order: Decides which samples are drawn, where patches are cut and how they are turned.
         patch: Side of a patch in pixels.
-        augment: Flip and rotate.
+        augment: Whether to flip and rotate patches.
         condition: Normalisation of conditions.
         target: Normalisation of targets.
     """
@@ -61,7 +61,7 @@ class PatchBatches:
         self.condition, self.target = condition, target
 
     def __call__(self, step: int, positions: range) -> Batch:
-        """The patches at some positions of the global batch."""
+        """Return the patches at the given positions of the global batch."""
         samples = self.order.samples(step, positions)
         sizes = np.array([self.source.spatial(int(sample)) for sample in samples], dtype=np.int64)
         corners = self.order.corners(step, sizes - self.patch + 1, positions)
@@ -86,7 +86,7 @@ class PatchBatches:
 
 
 def check_patch_fits(source: PairSource, patch: int) -> None:
-    """Refuse samples that are smaller than a patch."""
+    """Raise PairingError if a sample is smaller than a patch."""
     smallest = source.smallest()
     if min(size := source.spatial(smallest)) < patch:
         raise PairingError(
@@ -96,7 +96,7 @@ def check_patch_fits(source: PairSource, patch: int) -> None:
 
 
 def _turned(patch: NDArray[np.generic], turn: int) -> NDArray[np.generic]:
-    """One of the eight symmetries of the square, of the last two axes."""
+    """Apply one of the eight symmetries of the square to the last two axes."""
     patch = np.rot90(patch, turn % 4, axes=(-2, -1))
     return np.flip(patch, -1) if turn >= 4 else patch
 
@@ -104,7 +104,7 @@ def _turned(patch: NDArray[np.generic], turn: int) -> NDArray[np.generic]:
 def prefetch(
     make: Callable[[int], Result], steps: Sequence[int], *, workers: int = 1, ahead: int = 4
 ) -> Iterator[Result]:
-    """Results of ``make`` for the steps in turn, the next ones being made meanwhile in threads."""
+    """Yield ``make(step)`` for each step in order, while threads prepare the next ones."""
     with ThreadPoolExecutor(workers, thread_name_prefix="batches") as pool:
         waiting: deque[Future[Result]] = deque()
         remaining = iter(steps)

@@ -1,4 +1,4 @@
-"""Decoded images that stay in memory, so that small sets are read from disk once."""
+"""Keep decoded images in memory, so that small data sets are read from disk only once."""
 
 import threading
 from collections import OrderedDict
@@ -13,10 +13,10 @@ Array = NDArray[np.generic]
 
 
 class FrameCache:
-    """The most recently used frames, up to a number of bytes; safe between threads.
+    """A thread-safe cache of the most recently used frames, limited in bytes.
 
     Args:
-        limit: Bytes.
+        limit: Largest total size of the frames, in bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -25,18 +25,18 @@ class FrameCache:
         self._lock = threading.Lock()
 
     def fits(self, size: int) -> bool:
-        """Whether a frame is small enough to be kept with others."""
+        """Whether a frame of this many bytes is small enough to be kept beside others."""
         return size <= self._limit // 4
 
     def held(self, key: Hashable) -> Array | None:
-        """The frame of that key, if it is there."""
+        """Return the frame with this key, or None if it is not cached."""
         with self._lock:
             if key in self._frames:
                 self._frames.move_to_end(key)
             return self._frames.get(key)
 
     def get(self, key: Hashable, make: Callable[[], Array]) -> Array:
-        """The frame of that key, made if it is not there."""
+        """Return the frame with this key, making it first if it is not cached."""
         held = self.held(key)
         if held is not None:
             return held

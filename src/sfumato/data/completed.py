@@ -1,4 +1,4 @@
-"""Frames with channels that no camera gives: computed from the measured ones, for a whole frame at a time."""
+"""Add computed channels to measured frames, one whole frame at a time."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,24 +12,25 @@ __all__ = ["CompletedFrames", "Completion"]
 
 
 class Completion(NamedTuple):
-    """How the channels of a condition come from those that were measured."""
+    """How to compute all channels of a condition from the measured ones."""
 
     measured: int
-    """How many are measured, K."""
+    """Number of measured channels, K."""
     total: int
-    """How many there are then, K + N."""
+    """Number of all channels, K + N."""
     complete: Callable[[NDArray[np.generic]], NDArray[np.generic]]
-    """Gives all (K + N, *spatial) of a whole image from the measured ones, which come first."""
+    """Maps the measured channels of a whole image to all channels (K + N, *spatial), the measured ones first."""
 
 
 class CompletedFrames:
-    """Frames seen with all channels that a model takes, read by region as if they had been stored so.
+    """Frames with all the channels that a model expects, read by region as if they were stored that way.
 
-    What was computed of the last frame stays in memory, however large: its regions are asked for one after another.
+    The computed channels of the last frame stay in memory, whatever their size, because its regions are read one after
+    another.
 
     Args:
-        frames: The measured ones, such as a :class:`~sfumato.data.sources.FrameReader`.
-        completion: What is computed from them.
+        frames: The measured frames, such as a :class:`~sfumato.data.sources.FrameReader`.
+        completion: Computes the other channels.
     """
 
     def __init__(self, frames: Frames, completion: Completion) -> None:
@@ -38,7 +39,7 @@ class CompletedFrames:
         self._computed: dict[int, NDArray[np.generic]] = {}
 
     def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> NDArray[np.generic]:
-        """A region of one frame, shape (channels, *size)."""
+        """Read a region of one frame, shape (channels, *size)."""
         measured = self.frames.read(frame, corner, size)
         if frame not in self._computed:
             whole = self.frames.read(frame, [0] * len(self.spatial), self.spatial)

@@ -1,15 +1,16 @@
-r"""The training conditions as a distribution of patches, with a test whether another image is one of them.
+r"""Describe the training conditions as a distribution of patches, and test whether another image belongs to it.
 
-Each patch is measured in three ways (:func:`features`): its intensities, its noise, the shape of its spectrum, in this
-order one vector f. Training patches have a centre c and a covariance :math:`S = L L^T`, and
+Each patch is measured in three ways (:func:`features`): its intensities, its noise and the shape of its spectrum, in
+this order, form one vector f. The vectors of the training patches have a centre c and a covariance :math:`S = L L^T`,
+and
 
 .. math:: w = L^{-1} (f - c), \qquad d_{aspect} = \sqrt{\operatorname{mean}\, w_{aspect}^2}
 
-Since L is triangular, the three parts of w are the intensity, the noise for that intensity, and the spectrum for both.
-An image's deviation is the mean of d over its patches, standardised by what training images show, the largest of the
-three. What training images show is measured on images that were left out of c and S, so that the limit has a rate of
-false alarms that is known for any distribution, as long as the image is drawn like the training images [Vovk et al.,
-Algorithmic Learning in a Random World; conformal prediction].
+Since L is triangular, the three parts of w are the intensity, the noise given that intensity, and the spectrum given
+both. For each aspect, the mean of d over the patches of an image is standardised by its mean and standard deviation
+over training images; the image's deviation is the largest of the three. Those statistics are measured on images left
+out of c and S, so the rate of false alarms at the limit is known for any distribution, as long as the image is drawn
+like the training images [Vovk et al., Algorithmic Learning in a Random World; conformal prediction].
 """
 
 import itertools
@@ -26,20 +27,20 @@ from sfumato.data.fingerprint import log_spectrum, noise_level
 __all__ = ["ASPECTS", "Domain", "Judgement", "corners", "features", "fit_domain"]
 
 ASPECTS = ("intensity", "noise", "spectrum")
-"""What of an image is compared, in the order of all arrays here."""
+"""The aspects of an image that are compared, in the order used by all arrays here."""
 
 RATE = 0.01
-"""Share of images like the training images that may be called unlike them, if there were enough to know."""
+"""Target rate of false alarms, which takes at least 99 training images to reach."""
 
 _LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _PARTS = (slice(0, len(_LEVELS)), slice(len(_LEVELS), len(_LEVELS) + 3), slice(len(_LEVELS) + 3, None))
-"""Where the aspects are in a vector of features."""
+"""Position of each aspect in a feature vector."""
 _FLOOR = 0.01
 """Least variance of a feature, relative to the mean of its aspect."""
 _BLOCK = 4
 """Side of the blocks whose noise is compared with their brightness."""
 _DARK = 1e-3
-"""Noise and power are told apart down to this share of the training conditions' standard deviation."""
+"""Noise and power below this share of the training conditions' standard deviation are not told apart."""
 
 _ARRAYS = ("center", "whitening", "patch_limits", "image_means", "image_stds")
 
@@ -48,16 +49,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Judgement:
-    """One image against the training images.
+    """The comparison of one image with the training images.
 
     Attributes:
         corners: First pixel of each patch, shape (patches, ndim).
-        sides: Of the patches, shape (ndim).
-        distances: Of each patch, relative to the distance that one of a hundred training patches exceeds, shape
-            (aspects, patches): above 1 is rare in training.
-        deviations: Of the image, in standard deviations of training images, shape (aspects).
-        limit: What the largest deviation of images like the training images exceeds at the rate of ``false_alarms``.
-        false_alarms: That rate.
+        sides: Side lengths of the patches, shape (ndim).
+        distances: Distance of each patch, divided by the distance that one in a hundred training patches exceeds, shape
+            (aspects, patches): values above 1 are rare in training.
+        deviations: Deviation of the image, in standard deviations of training images, shape (aspects).
+        limit: Images like the training images have a largest deviation above this at the rate ``false_alarms``.
+        false_alarms: Rate of false alarms at the limit.
     """
 
     corners: NDArray[np.int64]
@@ -74,25 +75,25 @@ class Judgement:
 
     @property
     def reasons(self) -> list[str]:
-        """The aspects by which it does, the worst first."""
+        """The aspects in which it lies outside, worst first."""
         order = np.argsort(-self.deviations)
         return [ASPECTS[place] for place in order if self.deviations[place] > self.limit]
 
 
 @dataclass(frozen=True)
 class Domain:
-    """What is known of the training conditions, as plain numbers.
+    """A description of the training conditions in plain numbers.
 
     Attributes:
         patch: Side of the patches in pixels of the target's grid.
-        unit: Standard deviation of the training conditions, K.
+        unit: Standard deviation of the training conditions, one per channel (K).
         center: c, shape (K, features).
         whitening: Inverse of L, shape (K, features, features).
-        patch_limits: Distance that one of a hundred left-out training patches exceeds, by aspect.
-        image_means: Mean over left-out training images of an image's distance, by aspect.
-        image_stds: Standard deviation of the same.
-        limit: Largest deviation that is still like training.
-        num_images: How many images that rests on.
+        patch_limits: Distance that one in a hundred left-out training patches exceeds, per aspect.
+        image_means: Mean distance of left-out training images, per aspect.
+        image_stds: Standard deviation of that distance, per aspect.
+        limit: Largest deviation that still counts as like the training images.
+        num_images: Number of training images behind these statistics.
     """
 
     patch: int
@@ -107,7 +108,7 @@ class Domain:
 
     @property
     def false_alarms(self) -> float:
-        """Rate at which images like the training images exceed the limit; a few images cannot show a small one."""
+        """Rate at which images like the training images exceed the limit; a small rate needs many images."""
         return max(RATE, 1 / (self.num_images + 1))
 
     def judge(self, image: NDArray[np.generic]) -> Judgement:
@@ -121,7 +122,7 @@ class Domain:
         return Judgement(np.array(places), sides, relative, deviations, self.limit, self.false_alarms)
 
     def to_json(self) -> dict[str, Any]:
-        """Numbers that JSON keeps to the bit."""
+        """Return the values as numbers that JSON keeps to the bit."""
         values = {name: getattr(self, name).tolist() for name in _ARRAYS}
         return values | {
             "patch": self.patch,
@@ -132,7 +133,7 @@ class Domain:
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
-        """What :meth:`to_json` gave; raises ValueError for anything else."""
+        """Rebuild from the output of :meth:`to_json`; raises ValueError for anything else."""
         try:
             arrays = {name: np.array(values[name], np.float64) for name in _ARRAYS}
             made = cls(
@@ -158,7 +159,7 @@ class Domain:
 
 
 def corners(spatial: Sequence[int], side: int) -> Iterator[tuple[int, ...]]:
-    """First pixels of patches that cover an image, side by side; the last of a row ends at the border.
+    """Yield the first pixels of patches that cover an image side by side; the last patch of a row ends at the border.
 
     Example:
         >>> list(corners((4, 10), 4))
@@ -172,11 +173,11 @@ def corners(spatial: Sequence[int], side: int) -> Iterator[tuple[int, ...]]:
 
 
 def features(patch: NDArray[np.generic], unit: Sequence[float]) -> Floats:
-    """Numbers to tell a patch (K, *spatial) by, aspect after aspect, shape (K, features).
+    """Compute the features of a patch (K, *spatial), one aspect after another, shape (K, features).
 
-    Intensity is told by quantiles, noise by the logarithms of its standard deviation in all of the patch, in its dark
-    and in its bright half, since shot noise grows with the light and that of a camera does not, and the spectrum by the
-    logarithm of the power in each ring of frequencies relative to their mean.
+    Intensity is described by quantiles. Noise is described by the logarithms of its standard deviation in the whole
+    patch, in its dark half and in its bright half, since shot noise grows with the light and camera noise does not. The
+    spectrum is described by the logarithm of the power in each ring of frequencies, relative to the mean of the rings.
     """
     pixels = patch.astype(np.float64)
     dark = _DARK * np.asarray(unit)
@@ -187,13 +188,13 @@ def features(patch: NDArray[np.generic], unit: Sequence[float]) -> Floats:
 
 
 def _features_of_all(patches: Sequence[NDArray[np.generic]], unit: Floats) -> Floats:
-    """Those of patches of one size, shape (patches, K, features): as channels of one patch, in a few calls."""
+    """Compute the features of equally large patches, shape (patches, K, features), as if they were channels of one."""
     number, channels = len(patches), len(patches[0])
     return features(np.concatenate(patches), np.tile(unit, number).tolist()).reshape(number, channels, -1)
 
 
 def _noise(pixels: Floats) -> Floats:
-    """Standard deviation of the noise in a patch (K, *spatial), its dark and its bright blocks, shape (K, 3)."""
+    """Standard deviation of the noise in a patch (K, *spatial), in its dark and in its bright blocks, shape (K, 3)."""
     height, width = (length // _BLOCK for length in pixels.shape[-2:])
     if min(height, width) < 2:
         return np.repeat(noise_level(pixels)[:, None], 3, axis=1)
@@ -211,9 +212,9 @@ def _noise(pixels: Floats) -> Floats:
 
 
 def fit_domain(images: Sequence[Sequence[NDArray[np.generic]]], patch: int) -> Domain | None:
-    """Describe training images, each by some patches (K, *spatial); None of fewer than three images.
+    """Describe training images, each given by some patches (K, *spatial); None for fewer than three images.
 
-    Every image is left out once, the centre and covariance of the others are taken, and its distances to them noted.
+    Each image is left out once, and its distances are measured from the centre and covariance of the others.
     """
     if len(images) < 3:
         return None
@@ -251,7 +252,7 @@ def _gaussian(table: Floats) -> tuple[Floats, Floats]:
     """Centre (K, features) and triangular whitening (K, features, features) of patches (patches, K, features)."""
     center = table.mean(0)
     number, _, size = table.shape
-    shrinkage = size / (size + number)  # few patches cannot tell all correlations
+    shrinkage = size / (size + number)  # few patches cannot determine all correlations
     whitenings = []
     for channel in np.moveaxis(table - center, 1, 0):
         covariance = channel.T @ channel / number
@@ -265,6 +266,6 @@ def _gaussian(table: Floats) -> tuple[Floats, Floats]:
 
 
 def _distances(table: Floats, center: Floats, whitening: Floats) -> Floats:
-    """Of patches (patches, K, features), by aspect, shape (aspects, patches): the largest over channels."""
+    """Distances of patches (patches, K, features), shape (aspects, patches): the largest over channels."""
     white = np.einsum("kij,pkj->pki", whitening, table - center)
     return np.stack([np.sqrt((white[..., part] ** 2).mean(-1)).max(1) for part in _PARTS])

@@ -1,8 +1,8 @@
-"""Images on a finer grid: how a condition with larger pixels than its target is brought to the target's.
+"""Upsample conditions whose pixels are larger than the target's to the target's grid.
 
-Training, evaluation and restoration all enlarge by the functions here, so that a network is given the same pixels by
-each of them. A region of an enlarged image is made from that region of the small one and a margin around it, and equals
-the region of the enlarged whole.
+Training, evaluation and restoration all upsample with the functions here, so a network is given the same pixels in each
+of them. A region of an upsampled image is computed from that region of the small image and a margin around it, and
+equals the same region of the whole upsampled image.
 """
 
 import math
@@ -25,11 +25,11 @@ Array = NDArray[np.generic]
 _MARGIN = 4
 """Pixels read around a region before interpolation; bicubic needs two."""
 _MOST_FACTOR, _MOST_PIXELS = 64, 64**2
-"""Along an axis, and of one pixel in all: nobody enlarges by more, and a damaged file must not ask for all memory."""
+"""Largest factor along an axis and over all axes: a damaged file must not be able to exhaust the memory."""
 
 
 def is_factor(factor: Sequence[int], ndim: int) -> bool:
-    """Whether images of that many axes can be enlarged by it.
+    """Whether images with ``ndim`` axes can be upsampled by this factor.
 
     Example:
         >>> is_factor((2, 2), 2), is_factor((64, 64, 64), 3)
@@ -53,15 +53,15 @@ class Frames(Protocol):
         ...
 
     def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> Array:
-        """A region of one frame, shape (channels, *size)."""
+        """Read a region of one frame, shape (channels, *size)."""
         ...
 
 
 def enlarge_tensor(images: Tensor, factor: Sequence[int]) -> Tensor:
-    """Images (N, K, *spatial) on a grid finer by a whole factor along each axis: bicubic, or trilinear in volumes.
+    """Upsample images (N, K, *spatial) by a whole factor along each axis: bicubic, or trilinear for volumes.
 
-    Pixels keep the place of their centres. Places are computed in float64: in float32 those of a factor 3 would be
-    wrong by a ten-thousandth of a pixel far from the corner, and a region would differ from the whole.
+    The centres of pixels keep their positions. Positions are computed in float64: with float32 and a factor of 3 they
+    would be off by a ten-thousandth of a pixel far from the corner, and a region would differ from the whole image.
 
     Raises:
         ImageError: If the result takes more than the memory budget.
@@ -81,9 +81,9 @@ def enlarge_tensor(images: Tensor, factor: Sequence[int]) -> Tensor:
 
 
 def enlarge(image: Array, factor: Sequence[int]) -> Array:
-    """An image (K, *spatial) on a grid finer by ``factor``, as float32, or as float64 if it needs to be.
+    """Upsample an image (K, *spatial) by ``factor``, to float32, or to float64 where float32 is not enough.
 
-    By a factor of 1 it stays as it is.
+    With a factor of 1 the image is returned unchanged.
 
     Example:
         >>> enlarge(np.ones((1, 3, 4)), (2, 2)).shape
@@ -101,14 +101,14 @@ def enlarged_region(
     corner: Sequence[int],
     size: Sequence[int],
 ) -> Array:
-    """A region of an enlarged image, of which no more than that region and a margin is read.
+    """Compute a region of an upsampled image, reading only that region and a margin around it.
 
     Args:
-        read: Gives a region (K, *size) of the small image by its corner and size.
+        read: Returns a region (K, *size) of the small image, given its corner and size.
         spatial: Size of the small image.
-        factor: How many pixels of the fine grid stand on one pixel of the small image, per axis.
+        factor: Number of fine pixels per pixel of the small image, per axis.
         corner: First pixel of the region, on the fine grid.
-        size: Of the region, on the fine grid.
+        size: Size of the region, on the fine grid.
     """
     if all(f == 1 for f in factor):
         return read(list(corner), list(size))
@@ -120,11 +120,11 @@ def enlarged_region(
 
 
 class EnlargedFrames:
-    """Frames seen on a finer grid, read by region as if they had been stored so.
+    """Frames upsampled to a finer grid, read by region as if they were stored that way.
 
     Args:
-        frames: The small ones, such as a :class:`~sfumato.data.sources.FrameReader`.
-        factor: How many pixels of the fine grid stand on one of theirs, per spatial axis; 1 changes nothing.
+        frames: The small frames, such as a :class:`~sfumato.data.sources.FrameReader`.
+        factor: Number of fine pixels per pixel of the frames, per spatial axis; 1 changes nothing.
     """
 
     def __init__(self, frames: Frames, factor: Sequence[int]) -> None:
@@ -135,7 +135,7 @@ class EnlargedFrames:
         self.channels = frames.channels
 
     def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> Array:
-        """A region of one enlarged frame, shape (channels, *size)."""
+        """Read a region of one upsampled frame, shape (channels, *size)."""
         return enlarged_region(
             lambda first, part: self.frames.read(frame, first, part), self.frames.spatial, self.factor, corner, size
         )

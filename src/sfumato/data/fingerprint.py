@@ -1,4 +1,4 @@
-"""What the conditions of a training set look like, so that an input that is unlike them can be noticed later."""
+"""Summarise what the conditions of a training set look like, so that unlike inputs can be noticed later."""
 
 import functools
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 def fingerprint(patches: Sequence[NDArray[np.generic]]) -> dict[str, object]:
-    """Quantiles, noise and spectrum of condition patches (K, *spatial), per channel, as plain lists.
+    """Compute quantiles, noise and spectrum of condition patches (K, *spatial), per channel, as plain lists.
 
     Returns:
         ``levels`` and ``quantiles`` (mean over patches, K x levels) with their ``quantile_spread``; ``noise`` (standard
@@ -38,7 +38,7 @@ def fingerprint(patches: Sequence[NDArray[np.generic]]) -> dict[str, object]:
 
 
 def noise_level(patch: Floats) -> Floats:
-    """Standard deviation of white noise per channel, from a second difference, which smooth structure lacks."""
+    """Estimate the standard deviation of white noise per channel from second differences, which smooth structure lacks."""
     difference = np.diff(np.diff(patch, axis=-1), axis=-2)
     middle = np.median(np.abs(difference.reshape(len(patch), -1)), axis=1)
     # The median of |N(0, 1)| is 0.6745; a difference of differences of white noise has 4 times its variance.
@@ -46,11 +46,11 @@ def noise_level(patch: Floats) -> Floats:
 
 
 def log_spectrum(patch: Floats, *, least: float | Floats) -> Floats:
-    """Logarithm of the radial power per channel (K, *spatial), in bins from low frequency to Nyquist, (K, bins).
+    """Logarithm of the radial power of a patch (K, *spatial), in bins from low frequency to Nyquist, shape (K, bins).
 
     Args:
         patch: The pixels.
-        least: Added to the power, so that nothing is minus infinity; a number, or one per channel.
+        least: Added to the power, so that no logarithm is minus infinity; one number, or one per channel.
     """
     axes = tuple(range(1, patch.ndim))
     window, bins, counts = _rings(patch.shape[1:])
@@ -62,7 +62,7 @@ def log_spectrum(patch: Floats, *, least: float | Floats) -> Floats:
 
 @functools.lru_cache(8)
 def _rings(spatial: tuple[int, ...]) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Of patches of one size: the window (1, *spatial), the ring of each frequency, flat, and how many are in each."""
+    """For one patch size: the window (1, *spatial), the ring of each frequency (flat), and the size of each ring."""
     window = np.ones(())
     for axis, length in enumerate(spatial, start=1):
         shape = [-1 if a == axis else 1 for a in range(len(spatial) + 1)]

@@ -1,4 +1,4 @@
-"""Which images do not count as independent: frames of one file, channels of one field, levels of light of one cell."""
+"""Group images that are not independent: frames of a file, channels of a field, light levels of a cell."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -19,30 +19,30 @@ class Units(NamedTuple):
     names: list[str]
     """The unit of every image."""
     why: str
-    """How they were found, in a few words."""
+    """How the units were found, in a few words."""
 
     @property
     def line(self) -> str:
-        """How many there are, and why."""
+        """One line for the user: how many units there are, and why."""
         return f"{len(set(self.names))} independent units of {len(self.names)} images: {self.why}"
 
 
 def find_units(images: Sequence[str], pattern: str | None = None, *, among: Sequence[str] = ()) -> Units:
-    """The unit of every image.
+    """Find the independent unit that each image belongs to.
 
-    Without a pattern, the frames of a file are one unit: planes and moments of one field are not independent. So are
-    files whose names differ in a last number alone, such as 085_0 and 085_1, if all names form such groups: at least
-    two, of at least two files each, all with the same last numbers. A mere count, from img_1 to img_50, forms one
-    group, and each file is then a unit.
+    Without a pattern, the frames of a file are one unit, because planes and time points of one field are not
+    independent. Files whose names differ only in a last number, such as 085_0 and 085_1, are also one unit, if all
+    names form such groups: at least two groups of at least two files each, all with the same last numbers. A plain
+    count, from img_1 to img_50, is a single group, so each of its files is a unit.
 
     Args:
-        images: Their names.
-        pattern: Regular expression; images are one unit where its first group (or all that it matches) is the same. An
-            image that it does not match is a unit of its own.
-        among: Names of the whole set, if only some of its images are used: groups are those of the set.
+        images: Names of the images.
+        pattern: Regular expression. Images for which its first group (or, without groups, the whole match) is the same
+            are one unit. An image that it does not match is a unit of its own.
+        among: Names of the whole set, if only some of its images are used: groups are formed in the whole set.
 
     Raises:
-        RecipeError: If it is no regular expression.
+        RecipeError: If the pattern is not a valid regular expression.
 
     Example:
         >>> find_units(["069_0.npy", "069_1.npy", "070_0.npy", "070_1.npy"]).names
@@ -71,7 +71,7 @@ class _Groups(NamedTuple):
 
 
 def _groups(files: Collection[str]) -> _Groups | None:
-    """Names without their last number by file, and those numbers, if all files form groups of the same ones."""
+    """Names without their last number, by file, and these numbers, if all files form groups with the same numbers."""
     names, endings = {}, dict[str, set[str]]()
     for file in files:
         stem = take_apart(file)[0]

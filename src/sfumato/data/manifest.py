@@ -1,4 +1,4 @@
-"""A manifest: a CSV that lists pairs and, if wanted, their splits; what it says twice or half is refused by line."""
+"""Read a manifest, a CSV file of image pairs with optional splits; errors name the line of a bad entry."""
 
 import csv
 import difflib
@@ -15,28 +15,28 @@ __all__ = ["SPLITS", "Row", "read_rows"]
 SPLITS = ("train", "validation", "test")
 _COLUMNS = ("input", "target", "split")
 _SPELT_LIKE = 0.8
-"""From this likeness on, a column's name is taken for a misspelt one."""
+"""A column name at least this similar to a known one counts as misspelt."""
 
 
 class Row(NamedTuple):
-    """A pair as it is listed."""
+    """A pair as listed in the manifest."""
 
     line: int
     name: str
-    """Of the input, as written."""
+    """Path of the input, as written."""
     input: Path
     target: Path
     split: str
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read a CSV with the columns ``input``, ``target`` and, if wanted, ``split``.
+    """Read a CSV with the columns ``input``, ``target`` and optionally ``split``.
 
-    Paths are relative to the manifest's folder and cannot leave it. Other columns are skipped, and a note says so.
+    Paths are relative to the manifest's folder and must stay inside it. Other columns are skipped with a note.
 
     Raises:
-        PairingError: If it cannot be read, a column looks misspelt, a row is not whole, one file is in two splits or
-            is input and target at once, a pair is listed twice, or some rows have a split and others have none.
+        PairingError: If the manifest cannot be read, a column looks misspelt, a row is incomplete, a file is in two
+            splits or is both input and target, a pair is listed twice, or only some rows have a split.
     """
     (_, header), *lines = _read(path) or [(1, [])]
     columns = _columns(path, header, [cells for _, cells in lines])
@@ -54,11 +54,11 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def _read(path: Path) -> list[tuple[int, list[str]]]:
-    """Lines that hold something, each with its number."""
-    if path.exists() and not path.is_file():  # a pipe would wait for ever to be opened
+    """Return the lines that are not empty, each with its number."""
+    if path.exists() and not path.is_file():  # opening a pipe would block forever
         raise PairingError(f"the manifest {path} is no file; give the path of a CSV text file")
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets put a byte-order mark
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
             reader = csv.reader(file)
             return [(reader.line_num, cells) for cells in reader if any(map(str.strip, cells))]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -66,7 +66,7 @@ def _read(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def _columns(path: Path, header: Sequence[str], lines: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Where the known columns are, once no other looks as if it were meant for one of them."""
+    """Return the positions of the known columns; refuse other columns that look like misspelt ones."""
     columns: dict[str, int] = {}
     for place, name in enumerate(header):
         if name in columns:
@@ -112,7 +112,7 @@ def _inside(manifest: Path, name: str, line: int) -> Path:
 
 
 def _check_marks(path: Path, rows: Sequence[Row]) -> None:
-    """Rows without a split beside others that have one would be left out of everything."""
+    """Refuse manifests in which only some rows have a split: the other rows would never be used."""
     marked, unmarked = ([row.line for row in rows if bool(row.split) is has_one] for has_one in (True, False))
     if marked and unmarked:
         raise PairingError(
@@ -122,7 +122,7 @@ def _check_marks(path: Path, rows: Sequence[Row]) -> None:
 
 
 def _check_repeats(path: Path, rows: Sequence[Row]) -> None:
-    """Whatever a file is called, it may be in one split only, and each pair once."""
+    """Refuse files that are in several splits, under whatever names, and pairs that are listed twice."""
     files: dict[Hashable, tuple[Row, Path]] = {}
     pairs: dict[Hashable, Row] = {}
     for row in rows:

@@ -1,9 +1,9 @@
-"""Pairs whose intensities differ from image to image, brought to one scale.
+"""Match the intensities of each target to its input, for pairs whose intensities differ from image to image.
 
-Exposures, gains and stretches often differ between the two images of a pair, and differently for every pair. No network
-can know by which factor, and what it guesses is noise in the restored image. Here each target is brought to the scale
-of its own input: a + b target is closest to the input, in least squares over the whole frame. Since the noise is in the
-input, the fit has no bias from it.
+Exposures, gains and contrast stretches often differ between the two images of a pair, and differently for every pair. A
+network cannot know the factor, and its guesses show up as noise in the restored image. Here each target is brought to
+the scale of its own input: a + b target is the least-squares fit to the input over the whole frame. Since the noise is
+in the input, it does not bias the fit.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ Array = NDArray[np.generic]
 
 
 def affine_fit(source: Array, goal: Array) -> tuple[float, float]:
-    """Offset a and slope b for which a + b source is closest to the goal.
+    """Return the offset a and slope b for which a + b source is closest to the goal in least squares.
 
     Example:
         >>> affine_fit(np.array([0.0, 1.0, 2.0]), np.array([1.0, 3.0, 5.0]))
@@ -33,10 +33,10 @@ def affine_fit(source: Array, goal: Array) -> tuple[float, float]:
 
 
 class MatchedPairs(RescaledPairs):
-    """A source whose targets have the intensities of their inputs.
+    """A source whose targets are matched to the intensities of their inputs.
 
     Args:
-        source: Pairs with as many input channels as target channels, which show the same thing.
+        source: Pairs with the same number of input and target channels, which show the same thing.
     """
 
     def __init__(self, source: PairSource) -> None:
@@ -49,7 +49,7 @@ class MatchedPairs(RescaledPairs):
         self.dtypes = (source.dtypes[0], np.dtype(np.float32))
 
     def _measure(self, sample: int, condition: Array, target: Array) -> NDArray[np.float64]:
-        """Offset and slope of every channel, shape (C, 2)."""
+        """Fit the offset and slope of every channel, shape (C, 2)."""
         fits = np.array([affine_fit(*channel) for channel in zip(target, condition, strict=True)])
         if (fits[:, 1] <= 0).any():
             raise PairingError(

@@ -1,12 +1,12 @@
-r"""Normalisation: an affine map per channel, fixed by the training set and kept with the model.
+r"""Normalise images with one affine map per channel, fitted to the training set and stored in the model.
 
 .. math:: normalised = (value - offset) / scale
 
-Statistics are taken in one pass over images, in memory that does not grow with their number. Means and squares are
-merged block by block (Chan, Golub & LeVeque 1983). Quantiles of integers up to 16 bits come from histograms, so they
-are exact. Quantiles of other numbers come from one pixel out of every run of `stride` pixels, at a place in the run
-that a hash of (image, run) decides; the stride is 1, so the quantiles exact, until 2**21 pixels per channel are kept,
-and doubles whenever there are more. Of at least M = 2**20 pixels, a quantile at level q is off by about
+Statistics are computed in one pass over the images, in memory that does not grow with their number. Means and squares
+are merged block by block (Chan, Golub & LeVeque 1983). Quantiles of integers up to 16 bits come from histograms and are
+exact. Quantiles of other types use one pixel from every run of `stride` pixels, at a position within the run given by a
+hash of (image, run). The stride starts at 1, where quantiles are exact, and doubles whenever more than 2**21 pixels per
+channel are kept. From at least M = 2**20 pixels, a quantile at level q is off by about
 :math:`\sqrt{q (1 - q) / M}` in level: 3e-5 at q = 0.001. The same images always give the same numbers.
 """
 
@@ -27,7 +27,7 @@ from sfumato.system.errors import PairingError
 __all__ = ["Normalization", "fit", "fit_together"]
 
 _BLOCK = 2**20
-"""Pixels that are brought to float64 at a time."""
+"""Pixels converted to float64 at a time."""
 _MOST_KEPT = 2**21
 """Pixels per channel kept for the quantiles of floats."""
 _LOWEST, _HIGHEST = -(2**15), 2**16 - 1
@@ -39,8 +39,8 @@ class Normalization:
     """An affine map per channel.
 
     Attributes:
-        offset: What becomes 0, one number per channel.
-        scale: What becomes the distance 1, positive, one number per channel.
+        offset: Value that maps to 0, one number per channel.
+        scale: Difference that maps to 1, positive, one number per channel.
 
     Example:
         >>> normalization = Normalization(offset=(100.0,), scale=(50.0,))
@@ -62,19 +62,19 @@ class Normalization:
             )
 
     def apply(self, images: Tensor, *, axis: int = 1) -> Tensor:
-        """Images in the data's units to normalised ones.
+        """Normalise images given in the data's units.
 
         Args:
             images: Shape (B, C, *spatial), or any with C channels along ``axis``; integers become float32.
-            axis: Where the channels are.
+            axis: Axis of the channels.
         """
         images = images if images.is_floating_point() else images.to(torch.float32)
         return (images - self._along(self.offset, images, axis)) / self._along(self.scale, images, axis)
 
     def of_pixels(self, pixels: NDArray[Any], *, axis: int = 1) -> Tensor:
-        """Pixels of any type, in the data's units, to normalised float32.
+        """Normalise pixels of any type, given in the data's units, to float32.
 
-        From pixels that float32 cannot tell apart the offset is subtracted in float64, so that they keep their levels.
+        Where float32 cannot tell pixels apart, the offset is subtracted in float64, so that they keep their levels.
         """
         held = torch.from_numpy(floats(pixels))
         near = self.apply(held.to(torch.float32), axis=axis)
@@ -83,27 +83,27 @@ class Normalization:
         return torch.where(held.abs() > MOST_WHOLE, self.apply(held, axis=axis).to(torch.float32), near)
 
     def invert(self, images: Tensor, *, axis: int = 1) -> Tensor:
-        """Normalised images, shape (B, C, *spatial), back to the data's units."""
+        """Convert normalised images, shape (B, C, *spatial), back to the data's units."""
         return images * self._along(self.scale, images, axis) + self._along(self.offset, images, axis)
 
     def invert_spread(self, std: Tensor, *, axis: int = 1) -> Tensor:
-        """Standard deviations, shape (B, C, *spatial), to the data's units: they scale but do not shift."""
+        """Convert standard deviations, shape (B, C, *spatial), to the data's units: scaled but not shifted."""
         return std * self._along(self.scale, std, axis)
 
     def to_json(self) -> dict[str, list[float]]:
-        """Numbers that JSON keeps to the bit."""
+        """Return the values as numbers that JSON keeps to the bit."""
         return {"offset": list(self.offset), "scale": list(self.scale)}
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
-        """What :meth:`to_json` gave; raises ValueError for anything else."""
+        """Rebuild from the output of :meth:`to_json`; raises ValueError for anything else."""
         if not isinstance(values, dict) or set(values) != {"offset", "scale"}:
             raise ValueError("a normalisation has the keys `offset` and `scale` and no other")
         columns = [_numbers(name, values[name]) for name in ("offset", "scale")]
         return cls(*columns)
 
     def _along(self, numbers: tuple[float, ...], images: Tensor, axis: int) -> Tensor:
-        """One number per channel, in a shape that broadcasts against the images."""
+        """Return the numbers, one per channel, in a shape that broadcasts against the images."""
         if images.shape[axis] != len(numbers):
             raise ValueError(
                 f"images have {images.shape[axis]} channels but the normalisation {len(numbers)}; "
@@ -128,13 +128,13 @@ def fit(
     arrays: Iterable[NDArray[Any]],
     quantiles: tuple[float, float] = (0.001, 0.999),
 ) -> Normalization:
-    """The normalisation of a training set, in one pass over it; every pixel counts once.
+    """Fit the normalisation of a training set in one pass; every pixel counts once.
 
     Args:
-        kind: ``quantile`` brings the two quantiles to -1 and 1, ``mean_std`` the mean to 0 and the standard
-            deviation to 1, each channel by itself.
+        kind: ``quantile`` maps the two quantiles to -1 and 1; ``mean_std`` maps the mean to 0 and the standard
+            deviation to 1. Each channel is treated separately.
         arrays: Images of shape (C, *spatial), all with the same C.
-        quantiles: Levels for ``quantile``; between two pixels they are interpolated as ``numpy.quantile`` does.
+        quantiles: Levels for ``quantile``; values between two pixels are interpolated as in ``numpy.quantile``.
 
     Raises:
         PairingError: If a channel is constant (at its quantiles), an image has NaN or infinite pixels, or images differ
@@ -152,11 +152,11 @@ def fit_together(
     images: Iterable[tuple[NDArray[Any], ...]],
     quantiles: tuple[float, float] = (0.001, 0.999),
 ) -> list[Normalization]:
-    """The same for several sets at once, whose images are read together, such as conditions and targets.
+    """Fit the normalisations of several sets whose images are read together, such as conditions and targets.
 
     Args:
         kind: As for :func:`fit`.
-        images: One of each set at a time.
+        images: Tuples with one image of each set.
         quantiles: As for :func:`fit`.
 
     Returns:
@@ -180,7 +180,7 @@ def fit_together(
 
 
 def _checked(number: int, array: NDArray[Any], channels: int) -> NDArray[Any]:
-    """An image as (C, pixels), real and with the channels of those before it."""
+    """Return an image as (C, pixels), after checking that it is real and has the channels of the images before it."""
     if array.ndim < 2 or array.size == 0 or array.dtype.kind not in "biuf":
         raise PairingError(
             f"image {number} of the training set has shape {array.shape} and dtype {array.dtype}; "
@@ -195,7 +195,7 @@ def _checked(number: int, array: NDArray[Any], channels: int) -> NDArray[Any]:
 
 
 def _blocks(number: int, array: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
-    """Pieces of an image, shape (C, n), as float64; raises where a pixel is not finite."""
+    """Yield pieces of an image, shape (C, n), as float64; raises PairingError if a pixel is not finite."""
     for start in range(0, array.shape[1], _BLOCK):
         block = array[:, start : start + _BLOCK].astype(np.float64)
         if not np.isfinite(block).all():
@@ -218,7 +218,7 @@ def _normalization(offset: list[float], scale: list[float]) -> Normalization:
 
 
 class _Moments:
-    """Mean and standard deviation of the population, per channel."""
+    """Accumulates the mean and population standard deviation per channel."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -248,7 +248,7 @@ class _Moments:
 
 
 class _Quantiles:
-    """Two quantiles per channel: exact for integers up to 16 bits, from a bounded sample of other numbers."""
+    """Accumulates two quantiles per channel: exact for integers up to 16 bits, otherwise from a bounded sample."""
 
     def __init__(self, levels: tuple[float, float]) -> None:
         self._levels = levels
@@ -298,7 +298,7 @@ class _Quantiles:
         return _normalization(offset, scale)
 
     def _order_statistics(self) -> Iterator[Callable[[float], float]]:
-        """For each channel, the function from a level to its quantile."""
+        """Yield, for each channel, the function from a level to its quantile."""
         kept = np.concatenate(self._kept, axis=1) if self._kept else None
         histograms = self._histograms
         channels = len(kept) if kept is not None else len(histograms) if histograms is not None else 0
@@ -316,7 +316,7 @@ class _Quantiles:
 
 
 def _quantile_function(values: NDArray[np.float64], counts: NDArray[np.int64]) -> Callable[[float], float]:
-    """Quantiles of sorted values that stand for several pixels each, given how many there are up to each."""
+    """Return the quantile function of sorted values, given the cumulative number of pixels up to each value."""
 
     def quantile(level: float) -> float:
         position = level * float(counts[-1] - 1)

@@ -1,8 +1,8 @@
-r"""Which sample, which patch, which time at global step k and batch position i: pure functions of (seed, k, i).
+r"""Draw the sample, patch and time at global step k and batch position i as pure functions of (seed, k, i).
 
-So a run has no generator state to save, resumes to the bit from any step, and gives the same result on any number of
-ranks. Every epoch visits each sample exactly once, in an order of its own: a permutation of {0, ..., n-1} computed for
-single indices in constant memory, by a Feistel network over pairs (n = a b or a little less) with cycle walking
+A run therefore has no generator state to save, resumes to the bit from any step, and gives the same result on any
+number of ranks. Every epoch visits each sample exactly once, in its own order: a permutation of {0, ..., n-1} computed
+for single indices in constant memory, by a Feistel network over pairs (n = a b or a little less) with cycle walking
 (Black & Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002).
 """
 
@@ -17,7 +17,7 @@ __all__ = ["Order", "permute", "uniform"]
 _ROUNDS = 6
 _Words = NDArray[np.uint64]
 _SAMPLE, _PATCH, _TIME, _FLIP = range(4)
-"""What a random number is for: numbers for different uses are independent."""
+"""Purpose of a random number: numbers for different purposes are independent."""
 
 
 def _mix(words: _Words) -> _Words:
@@ -28,7 +28,7 @@ def _mix(words: _Words) -> _Words:
 
 
 def _hash(*fields: int | _Words) -> _Words:
-    """One 64-bit word from several, each of them mixed in turn."""
+    """Hash several words to one 64-bit word, mixing them in turn."""
     state = np.zeros(1, dtype=np.uint64)
     for field in fields:
         word = np.asarray(field if isinstance(field, np.ndarray) else field & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
@@ -37,7 +37,7 @@ def _hash(*fields: int | _Words) -> _Words:
 
 
 def uniform(*fields: int | _Words) -> NDArray[np.float64]:
-    """Numbers in (0, 1), a pure function of integers or arrays of them.
+    """Draw numbers in (0, 1) as a pure function of integers or arrays of integers.
 
     Example:
         >>> float(uniform(1, 2, 3)[0]) == float(uniform(1, 2, 3)[0])
@@ -49,13 +49,13 @@ def uniform(*fields: int | _Words) -> NDArray[np.float64]:
 def permute(
     indices: NDArray[np.int64], size: int, *, seed: int, epoch: int | NDArray[np.int64] = 0
 ) -> NDArray[np.int64]:
-    """Where each index goes under the permutation of {0, ..., size - 1} that seed and epoch name.
+    """Map each index by the permutation of {0, ..., size - 1} given by seed and epoch.
 
     Args:
         indices: Positions within an epoch, shape (M).
         size: Number of samples.
         seed: Any integer.
-        epoch: Number of the epoch, one or one per index.
+        epoch: Number of the epoch: one for all indices, or one per index.
 
     Example:
         >>> sorted(permute(np.arange(5), 5, seed=0).tolist())
@@ -86,12 +86,12 @@ def _feistel(values: _Words, rows: np.uint64, columns: np.uint64, keys: _Words) 
 
 @dataclass(frozen=True)
 class Order:
-    """The draws of a training run.
+    """The random draws of a training run.
 
     Attributes:
-        seed: Of the run.
-        num_samples: How many samples there are.
-        batch_size: Of the whole step, over all ranks.
+        seed: Seed of the run.
+        num_samples: Number of samples.
+        batch_size: Size of the global batch, over all ranks.
     """
 
     seed: int
@@ -110,11 +110,11 @@ class Order:
         return (self._positions(positions) + shift) / self.batch_size
 
     def corners(self, step: int, limits: NDArray[np.int64], positions: range | None = None) -> NDArray[np.int64]:
-        """First pixels of patches, uniform over where a patch fits.
+        """Draw the first pixels of patches, uniformly over the positions where a patch fits.
 
         Args:
             step: Global step.
-            limits: Number of places along each axis, shape (b, axes): image size - patch size + 1.
+            limits: Number of positions along each axis, shape (b, axes): image size - patch size + 1.
             positions: Positions in the global batch.
 
         Returns:
@@ -125,7 +125,7 @@ class Order:
         return np.minimum((np.stack(draws, axis=1) * limits).astype(np.int64), limits - 1)
 
     def flips(self, step: int, number: int, positions: range | None = None) -> NDArray[np.int64]:
-        """Which of ``number`` symmetries a patch gets, shape (b)."""
+        """Draw which of ``number`` symmetries to apply to each patch, shape (b)."""
         where = self._positions(positions).astype(np.uint64)
         return np.asarray(uniform(self.seed, _FLIP, step, where) * number, dtype=np.int64)
 

@@ -1,4 +1,4 @@
-"""Writing any source of pairs into one packed store (:mod:`sfumato.data.packed`); stopped, it is resumed."""
+"""Write any source of pairs to one packed store (:mod:`sfumato.data.packed`); an interrupted packing can be resumed."""
 
 import hashlib
 import itertools
@@ -25,17 +25,17 @@ from sfumato.system.errors import ImageError, PairingError
 __all__ = ["Packing", "pack"]
 
 _CHUNK_SIDE = {2: 128, 3: 32}
-"""Longest side of a chunk in pixels: a patch of usual size touches few, and little is decoded in vain."""
+"""Longest side of a chunk in pixels: a usual patch touches few chunks, and little is decoded in vain."""
 _CHUNKS_PER_SHARD = 4096
 
 
 class Packing(NamedTuple):
-    """What became of a packing."""
+    """The result of a packing."""
 
     is_new: bool
     """Whether anything was written; if not, the store was complete."""
     note: str = ""
-    """What could not be checked."""
+    """A note on what could not be checked, if anything."""
 
 
 def pack(
@@ -46,18 +46,19 @@ def pack(
     shard_bytes: int = 2**26,
     progress: Callable[[int, int], None] | None = None,
 ) -> Packing:
-    """Write sources into one store, each as a split of its name.
+    """Write sources to one store, each as the split that it is named after.
 
     Args:
-        sources: By the name of their split, `train` and, if wanted, `validation` and `test`.
-        path: Folder of the store to make, or one of the same sources whose packing was stopped.
-        settings: What else the samples depend on, as JSON can hold it; recorded, and compared as files are.
-        shard_bytes: Size of a file before compression, at most.
+        sources: Sources by the name of their split: `train` and optionally `validation` and `test`.
+        path: Folder of the store to create, or of an interrupted packing of the same sources, which is resumed.
+        settings: Other settings that the samples depend on, as JSON values; recorded, and compared when resuming.
+        shard_bytes: Largest size of a file before compression.
         progress: Called with the number of shards written and their total.
 
     Raises:
-        PairingError: If the folder holds something else, such as a store of other files, or files change meanwhile.
-        ImageError: If it cannot be written.
+        PairingError: If the folder holds something else, such as a store of other files, or if files change while they
+            are packed.
+        ImageError: If the store cannot be written.
     """
     files = files_of(sources)
     description = {**_describe(sources), "settings": dict(settings or {})}
@@ -82,7 +83,7 @@ def pack(
 
 
 def _describe(sources: Mapping[str, PairSource]) -> dict[str, Any]:
-    """What the store says of itself, with a digest by which an interrupted packing knows its own."""
+    """Describe the store, with a digest that identifies the sources of an interrupted packing."""
     digest = hashlib.sha256()
     for split, source in sources.items():
         facts = (split, source.ndim, source.condition_channels, source.target_channels, *map(str, source.dtypes))
@@ -97,7 +98,7 @@ def _describe(sources: Mapping[str, PairSource]) -> dict[str, Any]:
 
 
 def _open(path: Path, description: Mapping[str, Any], files: Sequence[SourceFile]) -> tuple[zarr.Group | None, str]:
-    """The store to write to, or None if it is there and complete; and what cannot be known of it."""
+    """Open the store to write to (None if it is already complete), with a note on what could not be checked."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         root = zarr.create_group(path, zarr_format=3, attributes={ATTRIBUTE: dict(description)})
@@ -121,7 +122,7 @@ _UNKNOWN = "does not say of which files it was made, as stores of version 0.1 do
 
 
 def _begin_again(path: Path, root: zarr.Group, description: Mapping[str, Any], files: Sequence[SourceFile]) -> str:
-    """Drop what a stopped packing wrote of files that are not known: others may have had the same names and sizes."""
+    """Remove what an interrupted packing wrote from unrecorded files: they may have been other files of these names."""
     written = [path / split for split in description["splits"] if (path / split).exists()]
     for folder in written:
         shutil.rmtree(folder)
@@ -131,7 +132,7 @@ def _begin_again(path: Path, root: zarr.Group, description: Mapping[str, Any], f
 
 
 def _complete(path: Path, root: zarr.Group, sources: Mapping[str, PairSource], files: Sequence[SourceFile]) -> None:
-    """Call the store complete, unless files were replaced meanwhile: then nobody knows which shards hold what."""
+    """Mark the store as complete; if files were replaced meanwhile, remove its splits, which may mix old and new."""
     held = description_of(path) or {}
     try:
         check_files(path, held, files)
@@ -143,7 +144,7 @@ def _complete(path: Path, root: zarr.Group, sources: Mapping[str, PairSource], f
 
 
 def _arrays(root: zarr.Group, split: str, source: PairSource, shard_bytes: int) -> list[zarr.Array[Any]]:
-    """Conditions and targets of a split, with its tables written."""
+    """Create or open the arrays of conditions and targets of a split, and write its tables."""
     group = root.require_group(split)
     sizes = np.array([source.spatial(sample) for sample in range(len(source))], "<i4")
     names = [source.name(sample) for sample in range(len(source))]
@@ -180,12 +181,12 @@ def _array(
         serializer=CODECS[0],
         compressors=CODECS[1:],
         filters=None,
-        config={"write_empty_chunks": True},  # so that a missing file is a loss, and never read as zeros
+        config={"write_empty_chunks": True},  # so that a missing file is an error and is never read as zeros
     )
 
 
 def _cut(number: int, spatial: tuple[int, ...], pixel_bytes: int, shard_bytes: int) -> tuple[list[int], list[int]]:
-    """Chunk in pixels, shard in samples and pixels: of many small samples, or a part of a large one."""
+    """Choose the chunk (pixels) and the shard (samples and pixels): many small samples, or part of a large one."""
     side = _CHUNK_SIDE[len(spatial)]
     counts = [-(-length // side) for length in spatial]
     chunk = [-(-length // count) for length, count in zip(spatial, counts, strict=True)]
@@ -198,7 +199,7 @@ def _cut(number: int, spatial: tuple[int, ...], pixel_bytes: int, shard_bytes: i
 
 
 def _blocks(array: zarr.Array[Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """File and first element of each shard."""
+    """Yield the file and the first element of each shard."""
     assert array.shards is not None
     counts = [-(-length // size) for length, size in zip(array.shape, array.shards, strict=True)]
     for place in itertools.product(*map(range, counts)):
@@ -206,7 +207,7 @@ def _blocks(array: zarr.Array[Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _write(source: PairSource, arrays: Sequence[zarr.Array[Any]], corner: tuple[int, ...]) -> None:
-    """Fill one shard of conditions and one of targets; what lies outside a sample stays zero."""
+    """Fill one shard of conditions and one of targets; pixels outside a sample stay zero."""
     boxes, blocks = [], []
     for array in arrays:
         assert array.shards is not None

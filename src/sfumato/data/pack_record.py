@@ -1,6 +1,7 @@
-"""What a packed store knows of its making: which files, as tables in its group `files`, and by which settings.
+"""Record which files and settings a packed store was made from, and check them before packing into it again.
 
-A second packing into the store is the same then, or is refused with the names of what differs.
+Files are recorded as tables in the group `files` of the store. Packing into an existing store is refused if files or
+settings differ, and the error names the differences.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,14 +25,14 @@ _ADVICE = "choose another --out, or remove the store to pack it again"
 
 
 def description_of(path: Path) -> dict[str, Any] | None:
-    """What a store says of itself as one of pairs; None if it does not."""
+    """Read the description of a packed store; None if the store is not one."""
     with reading(path, "packed"):
         held = read_document(store_at(path), "zarr.json").get("attributes", {}).get(ATTRIBUTE)
     return held if isinstance(held, dict) else None
 
 
 def record_files(root: zarr.Group, files: Sequence[SourceFile]) -> None:
-    """Write the tables, and then their digest, without which they count for nothing."""
+    """Write the tables of files, then their digest; tables without a digest are ignored."""
     record = FileRecord.of(files)
     if files:
         tables = {"facts": record.facts, **text_tables("label", record.labels)}
@@ -41,15 +42,15 @@ def record_files(root: zarr.Group, files: Sequence[SourceFile]) -> None:
 
 
 def check_files(path: Path, held: Mapping[str, Any], files: Sequence[SourceFile]) -> bool:
-    """Whether the store knows its files; then they have to be these.
+    """Check that a store was made from these files; returns False if the store has no record of its files.
 
     Args:
         path: The store.
-        held: What it says of itself.
-        files: Those of the packing that is asked for.
+        held: The description of the store.
+        files: The files to pack.
 
     Raises:
-        PairingError: If they are not; it names those that differ.
+        PairingError: If the recorded files differ; the message names them.
     """
     record = _held(path, held.get("files"))
     differences = record.differences(files) if record is not None else ""
@@ -61,10 +62,10 @@ def check_files(path: Path, held: Mapping[str, Any], files: Sequence[SourceFile]
 
 
 def check_settings(path: Path, held: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Refuse settings that are not those by which the store was packed; one of version 0.1 does not know them.
+    """Check that a store was packed with these settings; stores of version 0.1 have no record of them.
 
     Raises:
-        PairingError: If one differs.
+        PairingError: If a setting differs.
     """
     before = held.get("settings")
     if not isinstance(before, dict):
@@ -78,7 +79,7 @@ def check_settings(path: Path, held: Mapping[str, Any], settings: Mapping[str, A
 
 
 def _held(path: Path, digest: Any) -> FileRecord | None:
-    """The record of a store; None of one of version 0.1, or whose record is not whole."""
+    """Read the file record of a store; None for stores of version 0.1 and for incomplete records."""
     nothing = FileRecord.of([])
     if digest == nothing.digest():
         return nothing

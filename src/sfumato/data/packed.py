@@ -1,16 +1,18 @@
-"""Pairs in one packed store, as :func:`~sfumato.data.pack.pack` writes it: few large files, any number of images.
+"""Read pairs from a packed store, which holds any number of images in a few large files.
+
+:func:`~sfumato.data.pack.pack` writes this layout.
 
 ::
 
-    store.zarr/                 Zarr 3 group; its attributes say version, dimensions and whether it is complete
+    store.zarr/                 Zarr 3 group; its attributes hold the version, the splits and whether it is complete
       train/                    one group per split
         condition               (samples, channels, *largest size), sharded; smaller samples end in zeros
         target
         sizes                   (samples, dimensions) in pixels
         name_ends, name_text    UTF-8 text of all names, and where each one ends
-      files/                    tables of the files it was made of, for whoever packs into it again
+      files/                    tables of the files it was made from, compared when packing into it again
 
-Opening it reads a few kilobytes whatever the number of samples; the tables are mapped into memory, not loaded.
+Opening a store reads a few kilobytes, whatever the number of samples; the tables are mapped into memory, not loaded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,15 +38,15 @@ __all__ = ["ATTRIBUTE", "VERSION", "PackedPairs", "packed_splits"]
 ATTRIBUTE = "sfumato_pairs"
 VERSION = 1
 _SHARDS_KNOWN = 16
-"""Of a split, by which a resumed training knows the store."""
+"""Number of shards per split by which a resumed training recognises the store."""
 
 
 def packed_splits(path: str | Path) -> list[str]:
     """Names of the splits in a store.
 
     Raises:
-        PairingError: If it is not complete, or of a newer version.
-        ImageError: If it is no packed store.
+        PairingError: If the store is incomplete or has a newer version.
+        ImageError: If it is not a packed store.
     """
     return list(_description(path)["splits"])
 
@@ -53,8 +55,8 @@ class PackedPairs:
     """The samples of one split of a packed store, a :class:`~sfumato.data.sources.PairSource`.
 
     Args:
-        path: The store: a folder, or an address that Zarr's stores know.
-        split: Which of its splits.
+        path: The store: a folder, or an address that Zarr can open.
+        split: Name of the split to read.
     """
 
     def __init__(self, path: str | Path, split: str = "train") -> None:
@@ -77,7 +79,7 @@ class PackedPairs:
         return int(self._target.shape[0])
 
     def name(self, sample: int) -> str:
-        """What the sample was called where it came from."""
+        """Name of the sample in the source it was packed from."""
         start = int(self._ends[sample - 1]) if sample else 0
         return bytes(self._text[start : int(self._ends[sample])]).decode(errors="replace")
 
@@ -95,7 +97,7 @@ class PackedPairs:
         return condition, target
 
     def files(self) -> Iterator[SourceFile]:
-        """The store's description, which knows all that was packed, and shards that are spread over the split."""
+        """Yield the store's description, which covers everything packed, and shards spread evenly over the split."""
         if _is_remote(self.path):
             yield SourceFile("store", self.path)
             return
@@ -107,7 +109,7 @@ class PackedPairs:
                 yield SourceFile(f"shard {shards[place].relative_to(self.path).as_posix()}", shards[place])
 
     def hashes(self, sample: int) -> PairHashes:
-        """Of both images; only the pixels that are hashed are read."""
+        """Hash both images; only the pixels that are hashed are read."""
         spatial = self.spatial(sample)
         return PairHashes(
             *(
@@ -132,13 +134,13 @@ class PackedPairs:
 
 
 class _RemoteArray:
-    """The same by zarr-python, for stores that are not on a local disk."""
+    """Reads arrays through zarr-python, for stores that are not on a local disk."""
 
     def __init__(self, address: str, array: CheckedArray) -> None:
         self._address, self._array, self.shape, self.dtype = address, array, array.shape, array.dtype
 
     def read(self, corner: Sequence[int], size: Sequence[int]) -> Array:
-        """The region of that size from that corner on."""
+        """Read the region of this size that starts at this corner."""
         with reading(self._address, "packed"):
             return self._array.read(corner, size, memory_budget=DEFAULT_MEMORY_BUDGET)
 
@@ -179,7 +181,7 @@ def _description(path: str | Path) -> dict[str, Any]:
     if not complete:
         raise PairingError(f"{path} is not complete: its packing was stopped; give the same `sfumato pack` command")
     if any("/" in name or name.startswith(".") or not name for name in splits):
-        raise PairingError(f"{path} has splits called {sorted(splits)}; expected plain words; pack it anew")
+        raise PairingError(f"{path} has splits called {sorted(splits)}; expected plain words; pack it again")
     return {"splits": splits}
 
 
@@ -190,7 +192,7 @@ def _pixels(path: str | Path, split: str, side: str) -> "ShardedArray | _RemoteA
 
 
 def _table(path: str | Path, split: str, name: str) -> Array:
-    """A small array in one raw chunk: mapped, not read, if it is on a local disk."""
+    """Open a small array stored as one raw chunk; on a local disk it is mapped, not read."""
     array = open_checked(_store(path), f"{split}/{name}")
     if array.dtype != _TABLES[name] or array.chunks != array.shape or not array.is_raw:
         raise DamageError(f"its table {name} has type {array.dtype} and chunks {array.chunks}", expected="a raw one")

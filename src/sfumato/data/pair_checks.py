@@ -1,13 +1,13 @@
-r"""Whether the two images of a pair show the same place: equal pixel sizes, and targets the right way round.
+r"""Check that the two images of a pair show the same place, with equal pixel sizes and the same orientation.
 
-Sizes are compared in the headers of all pairs, and those that differ are refused. How a target lies is told by pixels:
-of some pairs the middles are averaged into blocks, and the input is correlated with the target in all eight ways in
-which a square can lie. A pair is doubted only where another way fits far better than the target as it is:
+Pixel sizes are compared in the headers of all pairs, and pairs that differ are refused. Orientation is checked on the
+pixels of some pairs: the centres are averaged into blocks, and the input is correlated with the target in all eight
+orientations of a square. A pair is doubted only where another orientation fits far better than the target as it is:
 
 .. math:: |r_{other}| \ge 0.5, \qquad |r_{other}| \ge |r_{as\ it\ is}| + 0.3
 
-and so do half of the pairs, or the others fit as they are: smooth images of which inputs say little about targets fit
-one or another way by chance.
+and only if half of the pairs agree, or the others fit as they are: smooth images whose inputs say little about their
+targets can fit in some orientation by chance.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ from sfumato.system.errors import PairingError
 __all__ = ["check_pairs"]
 
 _SIZE_TOLERANCE = 0.05
-"""Files round their pixel sizes; the optics of another objective differ by more."""
+"""Files round their pixel sizes; another objective changes them by more than this."""
 _MOST_PAIRS, _MIDDLE, _BLOCKS, _PLANES = 20, 256, 64, 8
 _LEAST, _MARGIN = 0.5, 0.3
 _MOST_SHOWN = 5
@@ -39,21 +39,21 @@ _WAYS: dict[str, Callable[[Floats], Floats]] = {
     "turned by 270 degrees": lambda image: np.rot90(image, 3),
     "transposed and turned by 180 degrees": lambda image: np.rot90(image, 2).T,
 }
-"""By what they do to a target; those from the transposed on only to a square one."""
+"""Orientations by what they do to a target; from `transposed` on they apply to square targets only."""
 _OF_RECTANGLES = 4
 
 
 def check_pairs(sources: Iterable[PairSource]) -> list[str]:
-    """Refuse pairs whose sizes contradict each other, and say which targets seem to lie the wrong way round.
+    """Refuse pairs with contradictory sizes, and report targets that seem to be flipped or rotated.
 
     Args:
-        sources: Splits of pairs of images that show the same thing; of a packed store, pixels alone are compared.
+        sources: Splits of pairs that show the same thing; for a packed store, only pixels are compared.
 
     Returns:
-        Sentences for whoever is about to train.
+        Warnings to show before training.
 
     Raises:
-        PairingError: If pixel sizes differ, or numbers of pixels say that targets are transposed.
+        PairingError: If pixel sizes differ, or the numbers of pixels show that targets are transposed.
     """
     doubts: list[str] = []
     for source in sources:
@@ -87,7 +87,7 @@ def _check_sizes(name: str, condition: FrameReader, target: FrameReader, factor:
 
 
 def _doubts(source: PairSource) -> Iterator[str]:
-    """A sentence for each way in which some targets would fit better."""
+    """Yield a warning for each orientation in which some targets would fit better."""
     found: dict[str, list[tuple[str, float, float]]] = {}
     looked_at, as_they_are = evenly_spread(len(source), _MOST_PAIRS), []
     for sample in looked_at:
@@ -112,7 +112,7 @@ def _doubts(source: PairSource) -> Iterator[str]:
 
 
 def _middles(source: PairSource, sample: int) -> tuple[Floats, Floats]:
-    """Middles of the input and the target (H, W), channels and planes averaged."""
+    """Read the centres of the input and the target (H, W), averaged over channels and planes."""
     spatial = source.spatial(sample)
     most = (_PLANES, _MIDDLE, _MIDDLE)[-len(spatial) :]
     size = [min(side, longest) for side, longest in zip(spatial, most, strict=True)]
@@ -123,15 +123,15 @@ def _middles(source: PairSource, sample: int) -> tuple[Floats, Floats]:
 
 
 def _likeness(condition: Floats, target: Floats, ways: Sequence[str]) -> dict[str, float]:
-    """Absolute correlation of an input with its target in each way that it may lie; 0 where there is nothing to see."""
+    """Absolute correlation of an input with its target in each orientation; 0 if an image has no structure."""
     if not (np.isfinite(condition).all() and np.isfinite(target).all()):
-        return {"": 0.0}  # whoever takes statistics says so
+        return {"": 0.0}  # reported when statistics are computed
     seen, sought = (_structure(image) for image in (condition, target))
     return {way: abs(float((seen * _WAYS[way](sought)).sum())) for way in ways}
 
 
 def _structure(image: Floats) -> Floats:
-    """Blocks of an image, without its slope, brought to unit length; a slope of the light would fit in one way only."""
+    """Average an image into blocks, remove its slope (uneven light has an orientation) and scale to unit length."""
     side = max(1, -(-max(image.shape) // _BLOCKS))
     rows, columns = (length // side for length in image.shape)
     blocks = image[: rows * side, : columns * side].reshape(rows, side, columns, side).mean((1, 3))

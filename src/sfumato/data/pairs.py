@@ -1,4 +1,4 @@
-"""Image pairs on disk: found by name or by a manifest, split by image, never by patch."""
+"""Find image pairs on disk by name or from a manifest, and split them by image, never by patch."""
 
 import difflib
 import hashlib
@@ -16,7 +16,7 @@ from sfumato.system.errors import PairingError
 __all__ = ["SPLITS", "Pair", "find_pairs", "read_manifest", "split_pairs"]
 
 _MOST_SHOWN = 5
-"""Names in a message."""
+"""Most names shown in a message."""
 
 
 class Pair(NamedTuple):
@@ -26,16 +26,16 @@ class Pair(NamedTuple):
     condition: Path | View
     target: Path | View
     split: str = ""
-    """One of train, validation and test, or empty where nobody said."""
+    """One of train, validation and test, or empty if not specified."""
     drawn_by: str = ""
-    """What decides its split where nobody said; its name if empty."""
+    """Text that decides its split if none is specified; its name if empty."""
 
 
 def find_pairs(inputs: str | Path, targets: str | Path) -> list[Pair]:
-    """Pair the images of two folders (or two files) by their names without suffix, folders inside included.
+    """Pair the images of two folders (or two files) by their names without suffix, including subfolders.
 
     Raises:
-        PairingError: If a folder is missing or empty, names stand on one side only, or two names lead to one file.
+        PairingError: If a folder is missing or empty, a name exists on one side only, or two names lead to one file.
     """
     conditions, sought = _images(Path(inputs), "inputs"), _images(Path(targets), "targets")
     if Path(inputs).is_file() and Path(targets).is_file():
@@ -50,7 +50,7 @@ def find_pairs(inputs: str | Path, targets: str | Path) -> list[Pair]:
 
 
 def _unpaired(inputs: AbstractSet[str], targets: AbstractSet[str]) -> PairingError:
-    """Which names have no partner, and what the partner of one of them may be called."""
+    """Make the error for names without a partner, with a likely partner for one of them."""
     lonely = sorted(inputs ^ targets)
     hints = (_looks_like(name, inputs, targets) for name in lonely[:_MOST_SHOWN])
     return PairingError(
@@ -60,7 +60,7 @@ def _unpaired(inputs: AbstractSet[str], targets: AbstractSet[str]) -> PairingErr
 
 
 def _looks_like(name: str, inputs: AbstractSet[str], targets: AbstractSet[str]) -> str:
-    """What in the other folder, and without a partner either, has nearly this name."""
+    """Suggest a file in the other folder that also lacks a partner and has nearly this name."""
     role, other, free = (
         ("input", "target", targets - inputs) if name in inputs else ("target", "input", inputs - targets)
     )
@@ -73,7 +73,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _check_two_files(condition: Path, target: Path) -> None:
-    """A model that learned from an image and itself would only copy."""
+    """Refuse a pair of one file with itself: a model trained on it would only copy."""
     if file_key(condition) == file_key(target):
         raise PairingError(
             f"the input {condition} and the target {target} are the same file; expected two images of one field; check "
@@ -82,14 +82,14 @@ def _check_two_files(condition: Path, target: Path) -> None:
 
 
 def _before_dots(name: str) -> str:
-    """A name up to its first dot, by which version 0.1 knew pairs: it keeps the splits and orders of its runs."""
+    """Return a name up to its first dot, as in version 0.1, so that its runs keep their splits and orders."""
     while Path(name).suffix:
         name = name.removesuffix(Path(name).suffix)
     return name
 
 
 def _images(folder: Path, role: str) -> dict[str, Path]:
-    """Images below a folder by their name: its path without suffix, hidden files left out."""
+    """Find the images below a folder by name (relative path without suffix), skipping hidden files."""
     if folder.is_file():
         return {folder.name: folder}
     if not folder.is_dir():
@@ -112,7 +112,7 @@ def _images(folder: Path, role: str) -> dict[str, Path]:
 
 
 def _leaves(folder: Path, seen: dict[Hashable, Path]) -> Iterable[Path]:
-    """Image files below a folder; a Zarr store counts as one."""
+    """Yield the image files below a folder; a Zarr store counts as one file."""
     earlier = seen.setdefault(file_key(folder), folder)
     if earlier is not folder:
         raise _reached_twice(earlier, folder)
@@ -133,20 +133,21 @@ def _reached_twice(earlier: Path, path: Path) -> PairingError:
 
 
 def read_manifest(path: str | Path) -> list[Pair]:
-    """Read pairs from a CSV with the columns ``input``, ``target`` and, if wanted, ``split``.
+    """Read pairs from a CSV with the columns ``input``, ``target`` and optionally ``split``.
 
-    Paths are relative to the manifest's folder and cannot leave it.
+    Paths are relative to the manifest's folder and must stay inside it.
 
     Raises:
-        PairingError: If it is not a list of pairs, each once and in one split; see :mod:`sfumato.data.manifest`.
+        PairingError: If the manifest is not a list of pairs, each once and in one split; see
+            :mod:`sfumato.data.manifest`.
     """
     return [Pair(row.name, row.input, row.target, row.split) for row in read_rows(Path(path))]
 
 
 def split_pairs(pairs: Sequence[Pair], fraction: float, *, seed: int) -> tuple[list[Pair], list[Pair]]:
-    """Training and validation pairs: as the pairs say, or a share of the images by a hash of their names.
+    """Split pairs into training and validation: as they specify, or by a hash of their names.
 
-    Adding images moves few others from one side to the other. One image alone is kept for training.
+    Adding images moves few others from one split to the other. A single image is used for training.
     """
     if any(pair.split for pair in pairs):
         return [p for p in pairs if p.split == "train"], [p for p in pairs if p.split == "validation"]

@@ -1,9 +1,9 @@
-"""A hash of decoded pixels, by which an image is known again in another file, format or store.
+"""Hash decoded pixels, to recognise an image in another file, format or store.
 
-Hashed are the size of the image, its channels and at most 1,024 of its pixels as float64: equal values give equal
-hashes, whether they are stored as TIFF or npy, as uint16 or float32. The pixels are those of one block, so that little
-of a large file is read: the block in the middle or, where that is blank, the first of some others that is not. An image
-that is blank in all of them has no hash, since any two such images would be taken for the same.
+The hash covers the size of the image, its channels and at most 1,024 of its pixels as float64: equal values give equal
+hashes, whether they are stored as TIFF or npy, as uint16 or float32. The pixels come from a single block, so that
+little of a large file is read: the block in the middle or, if it is blank, the first of some other blocks that is not.
+An image that is blank in all of these blocks has no hash, since any two such images would count as the same.
 """
 
 import hashlib
@@ -20,21 +20,21 @@ Array = NDArray[np.generic]
 
 _MOST_PIXELS = 1024
 _LEAST_CHANGES = 32
-"""So many neighbours in a block must differ: a few bright pixels on black are at the same place in many images."""
+"""Least number of differing neighbours in a block: a few bright pixels on black can be the same in many images."""
 
 
 class PairHashes(NamedTuple):
-    """Of the two images of a pair; None of one that is blank."""
+    """Hashes of the two images of a pair; None for a blank image."""
 
     condition: int | None
     target: int | None
 
 
 def pixel_hash(read: Callable[[list[int], list[int]], Array], channels: int, spatial: Sequence[int]) -> int | None:
-    """The hash of an image, a number of 64 bits; None if the image is blank.
+    """Hash an image to a 64-bit number; None if the image is blank.
 
     Args:
-        read: Gives a region (channels, *size) of the image by its corner and size.
+        read: Returns a region (channels, *size) of the image, given its corner and size.
         channels: Number of channels.
         spatial: Size of the image in pixels.
 
@@ -59,12 +59,12 @@ def pixel_hash(read: Callable[[list[int], list[int]], Array], channels: int, spa
 
 
 def region(image: Array, corner: Sequence[int], size: Sequence[int]) -> Array:
-    """A region (channels, *size) of an image in memory."""
+    """Return a region (channels, *size) of an image in memory."""
     return image[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))]
 
 
 def _places(spatial: Sequence[int], size: Sequence[int]) -> Iterator[list[int]]:
-    """Corners of blocks: in the middle, then around it, at a quarter and three quarters of each axis."""
+    """Yield the corners of blocks: in the middle, then around it, at a quarter and three quarters of each axis."""
     free = [length - part for length, part in zip(spatial, size, strict=True)]
     quarters = [dict.fromkeys(room * quarter // 4 for quarter in (2, 1, 3)) for room in free]
     yield from map(list, itertools.product(*quarters))

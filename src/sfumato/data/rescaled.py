@@ -1,4 +1,4 @@
-"""Pairs whose intensities are changed image by image, each region as the whole image asks for."""
+"""Base class for sources that rescale the intensities of each image, based on statistics of the whole image."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -18,12 +18,12 @@ _CACHE_BYTES = 2**26
 
 
 class RescaledPairs(ABC):
-    """A source seen through maps of its intensities, a :class:`~sfumato.data.sources.PairSource`.
+    """A :class:`~sfumato.data.sources.PairSource` that rescales the intensities of another one.
 
-    What a whole image asks for is measured once and kept, up to a budget, since training reads an image often.
+    Whole images are measured once and the results are cached, up to a budget, since training reads each image often.
 
     Args:
-        source: The images as they are.
+        source: The unchanged images.
     """
 
     def __init__(self, source: PairSource) -> None:
@@ -37,28 +37,28 @@ class RescaledPairs(ABC):
         return len(self.source)
 
     def name(self, sample: int) -> str:
-        """The source's."""
+        """Name of the sample in the source."""
         return self.source.name(sample)
 
     def spatial(self, sample: int) -> tuple[int, ...]:
-        """The source's."""
+        """Size of the sample in the source."""
         return self.source.spatial(sample)
 
     def smallest(self) -> int:
-        """The source's."""
+        """The sample of the source with the shortest side."""
         return self.source.smallest()
 
     def hashes(self, sample: int) -> PairHashes:
-        """The source's: the same image has another range in another set."""
+        """Hashes of the unscaled images, since the same image may be scaled differently in another set."""
         return self.source.hashes(sample)
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
-        """Condition and target of a region, changed by what the whole images hold."""
+        """Read the condition and target of a region, rescaled by the measurements of the whole images."""
         measured = np.asarray(self._measured.get(sample, lambda: self._measure_whole(sample)), np.float64)
         return self._change(*self.source.read(sample, corner, size), measured)
 
     def files(self) -> Iterator[SourceFile]:
-        """The source's."""
+        """Files of the source."""
         return self.source.files()
 
     def _measure_whole(self, sample: int) -> NDArray[np.float64]:
@@ -66,8 +66,8 @@ class RescaledPairs(ABC):
 
     @abstractmethod
     def _measure(self, sample: int, condition: Array, target: Array) -> NDArray[np.float64]:
-        """What must be known of a pair of whole images."""
+        """Measure a pair of whole images."""
 
     @abstractmethod
     def _change(self, condition: Array, target: Array, measured: NDArray[np.float64]) -> tuple[Array, Array]:
-        """A region of both, given what was measured."""
+        """Rescale a region of both images, given the measurements."""

@@ -1,9 +1,9 @@
-r"""Each image brought to its own quantiles, where intensities of different images do not compare.
+r"""Scale each image by its own quantiles, for sets in which the intensities of different images are not comparable.
 
 .. math:: scaled = 2\,(value - q_{low}) / (q_{high} - q_{low}) - 1
 
-for every channel of every image. Levels of light that differ forty-fold would else leave nearly nothing of the faint
-images; what is restored is then known up to its scale.
+for every channel of every image. Without this, where light levels differ forty-fold, almost nothing would be left of
+the faint images. The restored intensities are then known only up to a scale.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def image_range(image: Array, quantiles: tuple[float, float]) -> NDArray[np.floa
 
 
 def scale_to(image: Array, low_high: NDArray[np.float64]) -> NDArray[np.float32]:
-    """An image (C, *spatial) with a range (2, C) brought to -1 and 1; a channel of one value stays 0.
+    """Scale an image (C, *spatial) so that its range (2, C) becomes -1 to 1; a constant channel becomes 0.
 
     Example:
         >>> image = np.array([[0.0, 5.0, 10.0]])
@@ -36,11 +36,11 @@ def scale_to(image: Array, low_high: NDArray[np.float64]) -> NDArray[np.float32]
 
 
 class ScaledPairs(RescaledPairs):
-    """A source whose images are scaled, each by itself.
+    """A source whose images are each scaled by their own quantiles.
 
     Args:
-        source: The images as they are.
-        quantiles: Of each image, which become -1 and 1.
+        source: The unscaled images.
+        quantiles: Levels of the quantiles that become -1 and 1.
     """
 
     def __init__(self, source: PairSource, quantiles: tuple[float, float]) -> None:

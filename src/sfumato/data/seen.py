@@ -1,9 +1,9 @@
-"""Which images a model has seen: hashes of their pixels, kept with the model and looked up before it is judged.
+"""Record which images a model has seen, as hashes of their pixels, and look images up before the model is judged.
 
-A model looks better on images that it was trained on, and an interval that was fitted to them promises what does not
-hold for others. A pair counts as seen if its input or its target was: noise that is simulated afresh does not make a
-new image. Hashes are those of :mod:`sfumato.data.pixel_hash`; of more than 100,000, a subset that the seed draws is
-kept, so that some images that were seen are then not known again.
+A model looks better on images that it was trained on, and intervals fitted to them do not hold for other images. A pair
+counts as seen if its input or its target was seen: newly simulated noise does not make a new image. The hashes come
+from :mod:`sfumato.data.pixel_hash` and are stored in the model. If there are more than 100,000, a subset drawn with the
+seed is kept, so some seen images are then not recognised.
 """
 
 import base64
@@ -32,10 +32,10 @@ class SeenImages:
     """Hashes of the images of a training.
 
     Attributes:
-        train: Of inputs and targets that it learned from.
-        validation: Of those that chose its weights.
-        num_pairs: How many pairs there were.
-        num_hashed: How many of them were hashed.
+        train: Hashes of the inputs and targets that the model was trained on.
+        validation: Hashes of those used to choose its weights.
+        num_pairs: Number of pairs.
+        num_hashed: Number of pairs that were hashed.
     """
 
     train: frozenset[int]
@@ -51,17 +51,17 @@ class SeenImages:
             )
 
     def split(self, hashes: PairHashes) -> str:
-        """`train` or `validation` if one of the two images was seen there, and nothing otherwise."""
+        """Return `train` or `validation` if one of the two images was seen there, otherwise an empty text."""
         return next((split for split in _SPLITS if not getattr(self, split).isdisjoint(hashes)), "")
 
     def to_json(self) -> dict[str, Any]:
-        """Hashes in the order of their numbers, 8 bytes each, as text."""
+        """Return the counts, and the hashes as text: sorted, 8 bytes each."""
         texts = {split: _text(getattr(self, split)) for split in _SPLITS}
         return {**texts, "num_pairs": self.num_pairs, "num_hashed": self.num_hashed}
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
-        """What :meth:`to_json` gave; raises ValueError for anything else."""
+        """Rebuild from the output of :meth:`to_json`; raises ValueError for anything else."""
         if not isinstance(values, dict) or set(values) != {*_SPLITS, "num_pairs", "num_hashed"}:
             raise ValueError("the hashes of seen images have keys that are not known")
         numbers = [values[name] for name in ("num_pairs", "num_hashed")]
@@ -71,15 +71,15 @@ class SeenImages:
 
 
 def look_at(train: PairSource, validation: PairSource | None, *, seed: int) -> tuple[SeenImages, list[str]]:
-    """Hash the images of a training; see that none is in both of its splits.
+    """Hash the images of a training and check that none is in both splits.
 
     Args:
-        train: What is learned from.
-        validation: What chooses the weights.
-        seed: Draws the subset, where there are more than can be kept.
+        train: Pairs to learn from.
+        validation: Pairs used to choose the weights.
+        seed: Draws the subset if there are more images than can be kept.
 
     Returns:
-        The hashes, and what the user should know.
+        The hashes, and notes for the user.
 
     Raises:
         PairingError: If an image is in both splits.
@@ -107,7 +107,7 @@ def look_at(train: PairSource, validation: PairSource | None, *, seed: int) -> t
 
 
 def look_up(seen: SeenImages | None, source: PairSource, samples: Sequence[int]) -> list[str]:
-    """In which split of a training each sample of another source was; empty text where in none, or nobody knows."""
+    """Look up the training split each sample was seen in; empty text if in none, or if the model has no record."""
     if seen is None:
         return [""] * len(samples)
     return [seen.split(source.hashes(sample)) for sample in samples]
@@ -117,13 +117,13 @@ def refuse_seen(splits: Sequence[str], names: Sequence[str], refused: Collection
     """Refuse images that were in some splits of a training.
 
     Args:
-        splits: Of each image, from :func:`look_up`.
-        names: Of the images.
-        refused: Which splits are.
-        whose: What to call the model.
+        splits: Split of each image, from :func:`look_up`.
+        names: Names of the images.
+        refused: Splits to refuse.
+        whose: What to call the model in the message.
 
     Raises:
-        CalibrationError: If there are any.
+        CalibrationError: If an image was in one of the refused splits.
     """
     for split, word in (("train", "trained"), ("validation", "validated")):
         inside = [name for name, of in zip(names, splits, strict=True) if of == split]
@@ -136,7 +136,7 @@ def refuse_seen(splits: Sequence[str], names: Sequence[str], refused: Collection
 
 
 def named(names: Sequence[str]) -> str:
-    """Up to five names.
+    """List up to five names.
 
     Example:
         >>> named(["a", "b"]), named([*"abcdefg"])
@@ -166,7 +166,7 @@ def _notes(seen: SeenImages, train: PairSource, found: dict[int, PairHashes]) ->
 
 
 def _repeated(train: PairSource, found: dict[int, PairHashes]) -> Iterator[_Repeated]:
-    """Inputs that are in two files; frames of one file may be alike, and draws of one photograph are."""
+    """Find inputs that occur in two files; frames of one file may be alike, and draws from one photograph are."""
     first: dict[int, str] = {}
     for sample, hashes in found.items():
         if hashes.condition is not None:
@@ -177,7 +177,7 @@ def _repeated(train: PairSource, found: dict[int, PairHashes]) -> Iterator[_Repe
 
 
 def _hashed(source: PairSource, num_pairs: int, seed: int) -> Iterator[tuple[int, PairHashes]]:
-    """Samples and their hashes: all, or this source's share of as many as can be kept."""
+    """Hash all samples, or this source's share of as many as can be kept."""
     number = min(len(source), max(1, _MOST_HASHES // 2 * len(source) // num_pairs))
     chosen = np.sort(permute(np.arange(number), len(source), seed=seed))
     return ((int(sample), source.hashes(int(sample))) for sample in chosen)

@@ -1,8 +1,8 @@
-"""Sharded Zarr 3 arrays on a local disk, read by region at the cost of a few system calls.
+"""Read regions of sharded Zarr 3 arrays on a local disk with a few system calls.
 
-A shard is a file of compressed chunks with a table of their places at its end (Zarr's `sharding_indexed` codec).
-zarr-python, which writes them, needs milliseconds for a region of one; a training batch has dozens of regions, so the
-reading is done here: one `pread` and one call of zstd per chunk, both without Python's global lock.
+A shard is a file of compressed chunks with a table of their positions at its end (Zarr's `sharding_indexed` codec).
+zarr-python, which writes the shards, needs milliseconds to read a region, and a training batch has dozens of regions.
+So they are read here, with one `pread` and one call of zstd per chunk, both without Python's global lock.
 """
 
 import errno
@@ -28,7 +28,7 @@ __all__ = ["CODECS", "ShardedArray"]
 
 _LITTLE: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
 CODECS: list[dict[str, Any]] = [_LITTLE, {"name": "zstd", "configuration": {"level": 1, "checksum": True}}]
-"""Inside a shard. Zstd's own checksum tells a damaged chunk."""
+"""Codecs inside a shard. Zstd's own checksum detects damaged chunks."""
 _INDEX_CODECS: list[dict[str, Any]] = [_LITTLE, {"name": "crc32c"}]
 _CHECKSUM_BYTES = 4
 _MISSING = 2**64 - 1
@@ -38,13 +38,13 @@ _LARGEST_CHUNK = 2**28
 
 
 class ShardedArray:
-    """An array of the layout that :mod:`sfumato.data.pack` writes. No file stays open, so threads may share it.
+    """An array in the layout that :mod:`sfumato.data.pack` writes. No file stays open, so threads may share it.
 
     Args:
-        folder: Of the array, with its `zarr.json`.
+        folder: Folder of the array, with its `zarr.json`.
 
     Raises:
-        ImageError: If it is of another layout or damaged.
+        ImageError: If the array has another layout or is damaged.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,7 +59,7 @@ class ShardedArray:
         self._index = functools.lru_cache(_INDICES_KEPT)(self._read_index)
 
     def read(self, corner: Sequence[int], size: Sequence[int]) -> Array:
-        """The region of that size from that corner on."""
+        """Read the region of this size that starts at this corner."""
         ends = [start + length for start, length in zip(corner, size, strict=True)]
         if min(corner) < 0 or any(end > full for end, full in zip(ends, self.shape, strict=True)):
             raise ValueError(f"region from {list(corner)} to {ends} leaves the array of shape {self.shape}")
@@ -96,7 +96,7 @@ class ShardedArray:
         return chunk
 
     def _read_index(self, shard: tuple[int, ...]) -> NDArray[np.uint64]:
-        """Offset and length of each chunk of a shard, shape (*chunks per shard, 2)."""
+        """Read the offset and length of each chunk of a shard, shape (*chunks per shard, 2)."""
         file, num_bytes = self._file(shard), 16 * math.prod(self._per_shard)
         total = file.stat().st_size
         start = total - num_bytes - _CHECKSUM_BYTES
@@ -125,7 +125,7 @@ def _pread(file: Path, offset: int, length: int) -> bytes:
 
 
 def _layout(document: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], np.dtype[Any]]:
-    """Shape, shards, chunks and type, if the array is one that is read here."""
+    """Return shape, shards, chunks and dtype; raises DamageError if the array has another layout."""
     (codec,) = document["codecs"]
     inner = codec["configuration"]
     shape, shards, chunks = (

@@ -1,7 +1,7 @@
-"""Of which files samples are made: recorded when work on them begins, compared when it is resumed.
+"""Record the files that samples are read from when work starts, and compare them when it is resumed.
 
-A training and a packing take hours to weeks, and meanwhile an image of the same name may become another one. What a
-record holds of each file is its :class:`~sfumato.data.images.identity.Identity`, as five numbers.
+Training and packing take hours to weeks, and meanwhile a file may be replaced by another of the same name. A record
+holds the :class:`~sfumato.data.images.identity.Identity` of each file, as five numbers.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class SourceFile(NamedTuple):
-    """A file that samples are read from, and what it is to them."""
+    """A file that samples are read from, and its role."""
 
     label: str
     """Its role and name, such as ``input cell3``."""
@@ -38,7 +38,7 @@ class _ReadsFiles(Protocol):
 
 
 def files_of(sources: Mapping[str, _ReadsFiles]) -> list[SourceFile]:
-    """The files of sources by split, in the order of their samples, labelled such as ``train input cell3``."""
+    """List the files of all sources, in the order of their samples, with labels such as ``train input cell3``."""
     return [
         SourceFile(f"{split} {file.label}", file.path) for split, source in sources.items() for file in source.files()
     ]
@@ -46,12 +46,12 @@ def files_of(sources: Mapping[str, _ReadsFiles]) -> list[SourceFile]:
 
 @dataclass(frozen=True)
 class FileRecord:
-    """What files were.
+    """The identities of files at one time.
 
     Attributes:
-        total: How many there were; if more than were recorded, these are spread evenly over them.
-        labels: Of those that were recorded.
-        facts: Size, two times and the two halves of the digest of each, shape (files, 5).
+        total: Number of files; if only some are recorded, these are spread evenly over all.
+        labels: Labels of the recorded files.
+        facts: Size, two times and the two halves of the digest of each file, shape (files, 5).
     """
 
     total: int
@@ -60,11 +60,11 @@ class FileRecord:
 
     @classmethod
     def of(cls, files: Sequence[SourceFile], *, most: int | None = None) -> Self:
-        """What files are now.
+        """Record files as they are now.
 
         Args:
-            files: Of all samples.
-            most: How many of them are read; all if not given.
+            files: The files of all samples.
+            most: Largest number of files to read; all if None.
         """
         number = len(files)
         chosen = files if most is None or number <= most else [files[place * number // most] for place in range(most)]
@@ -73,7 +73,7 @@ class FileRecord:
         return cls(number, [file.label for file in chosen], facts)
 
     def differences(self, files: Sequence[SourceFile]) -> str:
-        """In what files are not those of the record, with names; empty if they are. New times alone do not count."""
+        """Describe how files differ from the record, with names; empty if they do not. New times alone do not count."""
         now = {file.label: file.path for file in files}
         there = [place for place, label in enumerate(self.labels) if label in now]
         pairs = ((_identity(self.facts[place]), now[self.labels[place]]) for place in there)
@@ -92,7 +92,7 @@ class FileRecord:
         return "; ".join(found)
 
     def digest(self) -> str:
-        """Of all but the times."""
+        """Digest of everything except the times."""
         digest = hashlib.sha256(str(self.total).encode())
         for label in self.labels:
             digest.update(label.encode() + b"\0")
@@ -100,7 +100,7 @@ class FileRecord:
         return digest.hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """As names and values that JSON can hold."""
+        """Return the record as JSON values."""
         rows = zip(self.labels, self.facts.tolist(), strict=True)
         return {"version": 1, "total": self.total, "files": [[label, *facts] for label, facts in rows]}
 
@@ -123,7 +123,7 @@ def _identity(facts: NDArray[np.uint64]) -> Identity:
 
 
 def _of_each(work: Callable[[Any], Result], items: Iterable[Any]) -> list[Result]:
-    """What ``work`` gives of each, in turn, several at a time: a file system answers many as fast as one."""
+    """Apply ``work`` to each item in order, several at a time: a file system answers many requests as fast as one."""
     listed = list(items)
     parts = [listed[first : first + _AT_A_TIME] for first in range(0, len(listed), _AT_A_TIME)]
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="files") as pool:

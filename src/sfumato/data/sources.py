@@ -1,7 +1,8 @@
-"""Pairs of files as numbered samples: each frame of each pair, read by region as (channels, *spatial) arrays.
+"""Read pairs of files as numbered samples: each frame of each pair, by region, as (channels, *spatial) arrays.
 
-For a 2-D model the axes S, T and Z of a file are frames, for a 3-D model S and T; C are channels. Decoded frames are
-kept up to a budget, so that small sets are read from disk once; frames that are large against it are read by region.
+For a 2-D model the axes S, T and Z of a file are frames; for a 3-D model, S and T are. C is the channel axis. Decoded
+frames are cached up to a budget, so that small sets are read from disk once; frames that are too large for the cache
+are read by region.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ Array = NDArray[np.generic]
 
 
 def evenly_spread(number: int, most: int | None) -> list[int]:
-    """Which of so many samples to take if only some are wanted: first, last, and evenly between them; None for all.
+    """Choose at most ``most`` of ``number`` samples: first, last and evenly in between; all if ``most`` is None.
 
     Example:
         >>> evenly_spread(10, 4), evenly_spread(3, None)
@@ -41,19 +42,19 @@ def evenly_spread(number: int, most: int | None) -> list[int]:
 
 
 class PairSource(Protocol):
-    """Numbered samples of equal channels, read by region."""
+    """Numbered samples with equal numbers of channels, read by region."""
 
     ndim: int
     condition_channels: int
     target_channels: int
     dtypes: tuple[np.dtype[Any], np.dtype[Any]]
-    """Of conditions and of targets."""
+    """Types of conditions and of targets."""
 
     @property
     def factor(self) -> tuple[int, ...] | None:
-        """How many target pixels stand on one pixel of what was measured, per axis; None if that is not known.
+        """Number of target pixels per measured pixel, per axis; None if unknown.
 
-        Conditions come on the target's grid; this says by how much they were enlarged to be there.
+        Conditions are returned on the target's grid; this is the factor by which they were upsampled.
         """
         ...
 
@@ -74,15 +75,15 @@ class PairSource(Protocol):
         ...
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
-        """Condition (K, *size) and target (C, *size) of a region, as stored."""
+        """Read condition (K, *size) and target (C, *size) of a region, as stored."""
         ...
 
     def files(self) -> Iterator[SourceFile]:
-        """The files that samples are read from, in their order; one of several roles comes several times."""
+        """Yield the files that samples are read from, in order; a file with several roles is yielded once per role."""
         ...
 
     def hashes(self, sample: int) -> PairHashes:
-        """Of what its images are known by elsewhere: before they are rescaled, and without noise that is drawn."""
+        """Hashes that identify the images elsewhere: taken before rescaling, and without simulated noise."""
         ...
 
 
@@ -91,7 +92,7 @@ class FrameReader:
 
     Args:
         image: The open file.
-        ndim: 2 or 3 spatial axes.
+        ndim: Number of spatial axes, 2 or 3.
     """
 
     def __init__(self, image: Image, ndim: int) -> None:
@@ -111,7 +112,7 @@ class FrameReader:
         self.num_frames = int(np.prod(self.frame_shape, dtype=np.int64))
 
     def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> Array:
-        """A region of one frame, shape (channels, *size)."""
+        """Read a region of one frame, shape (channels, *size)."""
         places = np.unravel_index(frame, self.frame_shape) if self.frame_axes else ()
         region: dict[str, slice | int] = {a: int(p) for a, p in zip(self.frame_axes, places, strict=True)}
         for axis, start, length in zip(self.axes, corner, size, strict=True):
@@ -128,11 +129,11 @@ class FilePairs:
 
     Args:
         pairs: The files.
-        ndim: Spatial axes of the model.
-        axes: Axes of conditions and of targets, where the files do not say.
-        upsample: Bring smaller conditions to the target's grid (bicubic).
-        shares: Take pictures of whole numbers as shares of the brightest one.
-        cache_bytes: How much decoded data may stay in memory.
+        ndim: Number of spatial axes of the model.
+        axes: Axes of conditions and of targets, for files that do not specify them.
+        upsample: Upsample smaller conditions to the target's grid (bicubic).
+        shares: Divide integer images by the largest value of their type.
+        cache_bytes: Largest amount of decoded data kept in memory.
     """
 
     def __init__(
@@ -166,14 +167,14 @@ class FilePairs:
 
     @property
     def readers(self) -> list[tuple[FrameReader, FrameReader]]:
-        """Of input and target, pair by pair."""
+        """Readers of input and target, per pair."""
         return self._readers
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     def name(self, sample: int) -> str:
-        """The pair's name, with the number of the frame where it has several."""
+        """The pair's name, with the number of the frame if it has several."""
         index, frame = self._locate(sample)
         several = self._readers[index][1].num_frames > 1
         return f"{self.pairs[index].name}[{frame}]" if several else self.pairs[index].name
@@ -188,13 +189,13 @@ class FilePairs:
         return int(self._ends[index - 1]) if index else 0
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
-        """Condition (K, *size) on the target's grid, and target (C, *size)."""
+        """Read condition (K, *size) on the target's grid, and target (C, *size)."""
         index, frame = self._locate(sample)
         condition, target = (self._side(index, frame, side, corner, size) for side in (0, 1))
         return condition, target
 
     def hashes(self, sample: int) -> PairHashes:
-        """Of both images on the target's grid, of which only the pixels that are hashed are read."""
+        """Hash both images on the target's grid; only the pixels that are hashed are read."""
         index, frame = self._locate(sample)
         channels, spatial = (self.condition_channels, self.target_channels), self._readers[index][1].spatial
 
@@ -206,7 +207,7 @@ class FilePairs:
     def _side(
         self, index: int, frame: int, side: int, corner: Sequence[int], size: Sequence[int], *, keep: bool = True
     ) -> Array:
-        """A region of the condition (side 0) or the target (side 1), on the target's grid."""
+        """Read a region of the condition (side 0) or the target (side 1), on the target's grid."""
         reader = self._readers[index][side]
 
         def read(first: Sequence[int], part: Sequence[int]) -> Array:
@@ -215,7 +216,7 @@ class FilePairs:
         return read(corner, size) if side else enlarged_region(read, reader.spatial, self.factor, corner, size)
 
     def files(self) -> Iterator[SourceFile]:
-        """Input and target of each pair."""
+        """Yield the input and target of each pair."""
         for pair in self.pairs:
             for role, side in (("input", pair.condition), ("target", pair.target)):
                 yield SourceFile(f"{role} {pair.name}", side.path if isinstance(side, View) else side)
@@ -223,7 +224,7 @@ class FilePairs:
     def _region(
         self, reader: FrameReader, key: tuple[int, int, int], corner: Sequence[int], size: Sequence[int], *, keep: bool
     ) -> Array:
-        """A region of a file: out of the frame in memory, which is read whole and kept if it may be."""
+        """Read a region of a file, from the cache if possible; frames that fit the cache are read whole and kept."""
         frame, whole = key[2], self._cache.held(key)
         whole_bytes = int(np.prod(reader.spatial)) * reader.channels * reader.image.dtype.itemsize
         if whole is None and not (keep and self._cache.fits(whole_bytes)):
@@ -237,14 +238,14 @@ class FilePairs:
         return index, sample - (int(self._ends[index - 1]) if index else 0)
 
     def _common_dtype(self, side: int) -> np.dtype[Any]:
-        """A type that holds the pixels of all images; interpolated ones are float32."""
+        """Return a dtype that holds the pixels of all images; interpolated pixels are float32."""
         kinds = {readers[side].image.dtype for readers in self._readers}
         if side == 0 and any(f != 1 for f in self.factor):
             kinds.add(np.dtype(np.float32))
         return np.result_type(*kinds)
 
     def _equal_factor(self, upsample: bool) -> tuple[int, ...]:
-        """A model learns one enlargement, and later enlarges what it restores by the same."""
+        """Return the upsampling factor that all pairs share: a model learns one factor and restores with it."""
         factors = [_factor(pair, *readers, upsample) for pair, readers in zip(self.pairs, self._readers, strict=True)]
         for pair, factor in zip(self.pairs, factors, strict=True):
             if factor != factors[0]:
@@ -271,7 +272,7 @@ def _open(side: Path | View, axes: str | None, shares: bool) -> Image:
 
 
 def advice_if_transposed(condition: FrameReader, target: FrameReader) -> str:
-    """What to do about a target that would only fit with its Y and X exchanged, as numbers of pixels tell."""
+    """Advice if the numbers of pixels fit only with the target's Y and X exchanged; empty otherwise."""
     (rows, columns), (height, width) = condition.spatial[-2:], target.spatial[-2:]
     if height * columns == width * rows or width * columns != height * rows:
         return ""
@@ -280,7 +281,7 @@ def advice_if_transposed(condition: FrameReader, target: FrameReader) -> str:
 
 
 def _factor(pair: Pair, condition: FrameReader, target: FrameReader, upsample: bool) -> tuple[int, ...]:
-    """How many target pixels stand on one pixel of the condition, per axis."""
+    """Number of target pixels per condition pixel, per axis."""
     if condition.num_frames != target.num_frames:
         raise PairingError(
             f"{pair.name}: the input has {condition.num_frames} frames and the target {target.num_frames} (axes "

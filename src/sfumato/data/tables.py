@@ -1,4 +1,4 @@
-"""Small tables of a packed store: arrays of one raw chunk each, which can be mapped into memory."""
+"""Write and read the small tables of a packed store, each one raw chunk that can be mapped into memory."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,14 +11,14 @@ __all__ = ["read_texts", "text_tables", "write_tables"]
 
 
 def write_tables(group: zarr.Group, tables: Mapping[str, NDArray[Any]]) -> None:
-    """Write each as an array of its name, in the place of one that is there."""
+    """Write each table as an array of its name, replacing an existing one."""
     for name, values in tables.items():
         raw: dict[str, Any] = {"chunks": values.shape, "compressors": None, "filters": None, "overwrite": True}
         group.create_array(name, shape=values.shape, dtype=values.dtype, **raw)[...] = values
 
 
 def text_tables(what: str, texts: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """Texts as two tables: all of them in UTF-8, and where each one ends."""
+    """Encode texts as two tables: all texts in UTF-8, and the end of each."""
     coded = [text.encode() for text in texts]
     return {
         f"{what}_ends": np.cumsum([len(text) for text in coded], dtype="<i8"),
