@@ -38,7 +38,7 @@ def fingerprint(patches: Sequence[NDArray[np.generic]]) -> dict[str, object]:
 
 
 def noise_level(patch: Floats) -> Floats:
-    """Estimate the standard deviation of white noise per channel from second differences, which smooth structure lacks."""
+    """Estimate the standard deviation of white noise per channel from second differences, free of smooth structure."""
     difference = np.diff(np.diff(patch, axis=-1), axis=-2)
     middle = np.median(np.abs(difference.reshape(len(patch), -1)), axis=1)
     # The median of |N(0, 1)| is 0.6745; a difference of differences of white noise has 4 times its variance.

@@ -122,7 +122,7 @@ _UNKNOWN = "does not say of which files it was made, as stores of version 0.1 do
 
 
 def _begin_again(path: Path, root: zarr.Group, description: Mapping[str, Any], files: Sequence[SourceFile]) -> str:
-    """Remove what an interrupted packing wrote from unrecorded files: they may have been other files of these names."""
+    """Remove what an interrupted packing wrote from unrecorded files: others may share their names and sizes."""
     written = [path / split for split in description["splits"] if (path / split).exists()]
     for folder in written:
         shutil.rmtree(folder)

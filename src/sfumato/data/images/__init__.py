@@ -1,1 +1,1 @@
-"""Image files: one module for each format, read whole or by region; a crash leaves no half-written file."""
+"""Read and write image files, whole or by region, with one module per format; a crash leaves no half-written file."""

@@ -1,4 +1,4 @@
-"""An array as an image: in memory, or computed or read when it is asked for, such as those of Dask and Zarr."""
+"""Use an array as an image: one in memory, or a lazy one such as a Dask or Zarr array."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ __all__ = ["ArrayImage"]
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayImage(Image):
-    """Pixels of anything that has a shape and a dtype and gives a NumPy array for a tuple of slices.
+    """An image backed by any object with a shape and a dtype that returns a NumPy array for a tuple of slices.
 
     Attributes:
-        array: With the axes of the image.
+        array: The array, with the axes of the image.
 
     Example:
         >>> image = ArrayImage.of(np.arange(6).reshape(2, 3), axes="YX", name="six")
@@ -29,7 +29,7 @@ class ArrayImage(Image):
 
     @classmethod
     def of(cls, array: Any, *, axes: str, name: str, pixel_size: Mapping[str, PixelSize] | None = None) -> Self:
-        """Name the axes of an array; no pixel is read."""
+        """Make an image from an array and the names of its axes, without reading pixels."""
         shape, dtype = tuple(map(int, array.shape)), np.dtype(array.dtype)
         return cls(
             path=name, format="array", axes=axes, shape=shape, dtype=dtype, pixel_size=pixel_size or {}, array=array

@@ -1,7 +1,7 @@
-"""Decompression that ends where a chunk should: a few bytes can claim to be gigabytes, and are believed by most codecs.
+"""Decompress chunks without exceeding their expected size: a few bytes can claim gigabytes, and most codecs comply.
 
-The size of a chunk is known before it is decoded, so nothing longer is ever made: streams are cut off, and frames that
-tell their size are asked for it first.
+The size of a chunk is known before it is decoded, so nothing longer is ever produced: streams are cut off, and for
+frames that declare their size, it is checked first.
 """
 
 import asyncio
@@ -39,27 +39,27 @@ COMPRESSORS = frozenset({*_STREAMS, "zstd", "lz4", "blosc"})
 
 
 def encoded_bytes(num_bytes: int) -> int:
-    """The most that a codec makes of so many bytes, be they ever so hard to compress."""
+    """Upper bound on the encoded size of this many bytes, even if they do not compress."""
     return num_bytes + num_bytes // 16 + 1024
 
 
 def decompress(codec: str, packed: Any, most: int) -> Any:
-    """What was packed, if it is not longer than it should be.
+    """Decompress data, unless it is longer than expected.
 
     Args:
         codec: One of ``COMPRESSORS``.
         packed: Contiguous bytes of any kind.
-        most: Bytes it should have, or fewer.
+        most: Largest number of decompressed bytes.
 
     Raises:
-        DamageError: If it has more; it was not decompressed then.
+        DamageError: If there would be more; no more than that is ever decompressed.
     """
     data = memoryview(packed).cast("B")
     if codec in _STREAMS:
         return _inflate(codec, data, most)
     if codec == "zstd":
         size = zstd_bytes(data)
-        if size is None:  # it does not say, so it must fill what is expected to the byte
+        if size is None:  # size not declared, so it must match exactly
             return zstd.decompress(data, np.empty(most, np.uint8))
         _check(size, most)
         return zstd.decompress(data)
@@ -71,7 +71,7 @@ def decompress(codec: str, packed: Any, most: int) -> Any:
 
 
 def zstd_bytes(data: memoryview | bytes) -> int | None:
-    """Bytes that the frames of Zstandard claim to become, all together; None if one does not say."""
+    """Total decompressed size declared by Zstandard frames; None if a frame does not declare it."""
     data, place, total = memoryview(data), 0, 0
     while place < len(data):
         magic = _little(data, place, 4)
@@ -109,7 +109,7 @@ def _check(size: int, most: int) -> None:
 
 
 def _inflate(codec: str, data: memoryview, most: int) -> bytes:
-    """Streams one after another, as far as ``most`` goes."""
+    """Decompress concatenated streams, up to ``most`` bytes."""
     parts, left = [], most
     while data:
         stream = _STREAMS[codec](most)
@@ -126,19 +126,19 @@ def _inflate(codec: str, data: memoryview, most: int) -> bytes:
 
 @dataclass(frozen=True)
 class BoundedNumcodec:
-    """A compressor of Zarr 2 that decodes so many bytes at most; it does not encode."""
+    """A Zarr 2 compressor that decodes at most ``most`` bytes and does not encode."""
 
     codec_id: str
     most: int
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """What :func:`decompress` gives."""
+        """Decode with :func:`decompress`."""
         return decompress(self.codec_id, np.ascontiguousarray(buf), self.most)
 
 
 @dataclass(frozen=True)
 class _BoundedCodec(BytesBytesCodec):
-    """The same of Zarr 3."""
+    """A Zarr 3 codec that decodes at most ``most`` bytes and does not encode."""
 
     codec: str
     most: int
@@ -154,10 +154,10 @@ class _BoundedCodec(BytesBytesCodec):
 
 
 def bounded(codecs: Sequence[Codec], shape: Sequence[int], itemsize: int) -> tuple[tuple[Codec, ...], int]:
-    """Codecs of Zarr 3 for reading alone, none of which decodes more than a chunk of that shape has.
+    """Make read-only Zarr 3 codecs that decode no more bytes than a chunk of this shape has.
 
     Returns:
-        They, and the most bytes that an encoded chunk can have.
+        The codecs, and the largest number of bytes that an encoded chunk can have.
     """
     kinds: dict[type[Codec], str] = {GzipCodec: "gzip", ZstdCodec: "zstd", BloscCodec: "blosc"}
     size = math.prod(shape) * itemsize

@@ -1,4 +1,4 @@
-"""Copying an image from one format to another, slab by slab, so that memory does not grow with the image."""
+"""Copy an image from one format to another, slab by slab, in memory that does not grow with the image."""
 
 import json
 import os
@@ -20,10 +20,10 @@ from sfumato.system.errors import ImageError, StorageError
 __all__ = ["check_format", "copy_image"]
 
 _SLAB_BYTES = 2**27
-"""Of pixels that are read at once: 1024 rows, as high as chunks are by default, of 32,768 columns of float32."""
+"""Bytes of pixels read at once: 1024 rows (the default chunk height) of 32,768 float32 columns."""
 _SUFFIXES = (".tif", ".tiff", ".png", ".npy", ".mrc")
 _PNG_AXES, _MRC_AXES = "YXC", "ZYX"
-"""Of an image that has them all."""
+"""Axes of an image that has all the axes of the format."""
 
 
 def copy_image(
@@ -34,17 +34,17 @@ def copy_image(
     dtype: npt.DTypeLike | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Copy an image into a file, which appears under its name only once it is whole.
+    """Copy an image to a file, which appears under its name only when it is complete.
 
     Args:
-        source: An open image of any format; those that are read by region take little memory.
-        path: Where to; ``.tif`` and ``.tiff`` make an OME-TIFF where that can hold the image and else a TIFF, ``.png``,
-            ``.npy`` and ``.mrc`` what they say.
-        metadata: To be kept with the pixels; that of the source if not given. That of a ``.npy`` or ``.mrc`` goes into
-            a file beside it, see :mod:`sfumato.data.images.sidecar`.
-        dtype: Of the copy; that of the source if not given. For whole numbers values are rounded and clipped, and NaN
-            becomes 0.
-        overwrite: Whether a file of this name may be replaced.
+        source: An open image of any format; formats that are read by region take little memory.
+        path: Path of the copy; its suffix chooses the format. ``.tif`` and ``.tiff`` write an OME-TIFF if it can hold
+            the image and otherwise a plain TIFF; ``.png``, ``.npy`` and ``.mrc`` are also supported.
+        metadata: Metadata to store with the pixels; the metadata of the source if None. For ``.npy`` and ``.mrc`` they
+            go to a file beside the image, see :mod:`sfumato.data.images.sidecar`.
+        dtype: Type of the copy; the type of the source if None. For integer types values are rounded and clipped, and
+            NaN becomes 0.
+        overwrite: Whether an existing file may be replaced.
 
     Raises:
         ImageError: If the format cannot hold the image, or the name is taken.
@@ -80,14 +80,14 @@ def check_format(
     """Refuse an image that the format of a file cannot hold, before there are pixels to write.
 
     Args:
-        path: Where :func:`copy_image` would write to.
-        axes: Of the image, out of STCZYX.
-        shape: Of the image.
-        dtype: Of the copy.
-        pixel_size: By axis letter.
+        path: Path of the file that :func:`copy_image` would write.
+        axes: Axes of the image, out of STCZYX.
+        shape: Shape of the image.
+        dtype: Type of the copy.
+        pixel_size: Pixel sizes by axis letter.
 
     Raises:
-        ImageError: If it cannot be held.
+        ImageError: If the format cannot hold the image.
 
     Example:
         >>> check_format("cells.png", "YX", (64, 64), "uint8", {})
@@ -155,7 +155,7 @@ def _sizes(pixel_size: Mapping[str, PixelSize], axes: str) -> dict[str, PixelSiz
 
 
 def _only(path: str | os.PathLike[str], lengths: Mapping[str, int], axes: str) -> None:
-    """Refuse an image with other axes than a format has, unless they have length 1."""
+    """Refuse an image with axes that a format lacks, unless they have length 1."""
     lost = [axis for axis, length in lengths.items() if axis not in axes and length > 1]
     if lost or not {"Y", "X"} <= set(lengths):
         raise ImageError(

@@ -1,6 +1,6 @@
-"""Names of image files taken apart: a suffix that formats have is cut off, and nothing else that follows a dot.
+"""Split the names of image files into stem and suffix, where only suffixes of image formats count.
 
-`cell_0.5um.tif` is the image `cell_0.5um`; to cut at the first dot would make one of it and `cell_0.7um.tif`.
+`cell_0.5um.tif` is the image `cell_0.5um`; cutting at the first dot would confuse it with `cell_0.7um.tif`.
 """
 
 from pathlib import Path
@@ -8,14 +8,14 @@ from pathlib import Path
 __all__ = ["IMAGE_SUFFIXES", "MRC_SUFFIXES", "image_stem", "take_apart"]
 
 IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".npy", ".mrc", ".zarr")
-"""Of the files that are taken for images wherever a folder is searched for pairs."""
+"""Suffixes of the files that count as images when a folder is searched for pairs."""
 MRC_SUFFIXES = (".mrc", ".mrcs", ".dv", ".st", ".rec", ".map")
 _OF_TIFF = (".btf", ".tf2", ".tf8", ".lsm", ".stk", ".svs")
 _KNOWN = {*IMAGE_SUFFIXES, *MRC_SUFFIXES, *_OF_TIFF, ".npz"}
 
 
 def take_apart(name: str) -> tuple[str, str]:
-    """The name of an image file without its suffix, and the suffix, empty if it is none that images have.
+    """Split a file name into stem and image suffix; the suffix is empty if it is not one of an image format.
 
     Example:
         >>> take_apart("cell_0.5um.tif"), take_apart("cells.OME.TIFF"), take_apart("cell_0.5um")
@@ -32,7 +32,7 @@ def take_apart(name: str) -> tuple[str, str]:
 
 
 def image_stem(path: Path) -> str:
-    """What an image is called: the last part of its path without the suffix.
+    """Name of an image: the last part of its path without the suffix.
 
     Example:
         >>> image_stem(Path("measured/cell_0.5um.ome.tif"))

@@ -1,9 +1,9 @@
-"""Which file an input was when work on it began: its size, its times, and a hash of a bounded part of its content.
+"""Identify an input file by its size, its times and a hash of a bounded part of its content.
 
-Work that is resumed compares them, so that what is half done is never completed with another image of the same name. A
-hash of whole files would read terabytes; this one reads at most 64 kilobytes of a file (its head, its tail and blocks
-strided over the middle), and of a Zarr store its documents and as much of chunks that are spread over its grid. Another
-image differs there; a file of the same size in which somebody changed a few bytes elsewhere is not told apart.
+Resumed work compares identities, so that half-done work is never completed with another image of the same name. Hashing
+whole files would read terabytes; this hash reads at most 64 kilobytes of a file (its head, its tail and blocks strided
+over the middle). For a Zarr store it reads the documents and as much from chunks spread over the grid. Another image
+differs there, but a file of the same size in which a few bytes were changed elsewhere is not noticed.
 """
 
 import hashlib
@@ -28,12 +28,13 @@ _DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs")
 
 @dataclass(frozen=True)
 class Identity:
-    """What a file was.
+    """The identity of a file at one time.
 
     Attributes:
-        size: In bytes; of a Zarr store, that of what was hashed.
-        times: When its content and its entry were last changed, in nanoseconds; of a Zarr store, nothing.
-        digest: Of the bounded part of its content.
+        size: Size in bytes; for a Zarr store, the number of bytes hashed.
+        times: Times of the last change of its content and of its directory entry, in nanoseconds; empty for a Zarr
+            store.
+        digest: Hash of the bounded part of its content.
     """
 
     size: int
@@ -41,7 +42,7 @@ class Identity:
     digest: str
 
     def is_still(self, place: str | os.PathLike[str]) -> bool:
-        """Whether a place holds the same content; hashed again only if its times are others, as after a copy.
+        """Whether a path or address still holds this content; it is hashed only if its times differ, as after a copy.
 
         Raises:
             ImageError: If it cannot be read.
@@ -57,7 +58,7 @@ class Identity:
         return (now.size, now.digest) == (self.size, self.digest)
 
     def to_json(self) -> dict[str, Any]:
-        """As names and values that JSON can hold."""
+        """Return the identity as JSON values."""
         return {**asdict(self), "times": list(self.times)}
 
     @classmethod
@@ -67,7 +68,7 @@ class Identity:
 
 
 def identify(place: str | os.PathLike[str]) -> Identity:
-    """What a file, a Zarr store or the store at an address is now; of an array in an npz archive, the archive.
+    """Identify a file, a Zarr store or the store at an address; for an array in an npz archive, the archive.
 
     Raises:
         ImageError: If it cannot be read.
@@ -86,7 +87,7 @@ def identify(place: str | os.PathLike[str]) -> Identity:
 
 
 def stored_at(place: str | os.PathLike[str]) -> str:
-    """The file or store that an image is in: of an array in an npz archive, the archive."""
+    """Return the file or store that holds an image; for an array in an npz archive, the archive."""
     name = os.fspath(place)
     archive = os.path.dirname(name)  # noqa: PTH120  as above: this runs for each of thousands of files
     return archive if archive.endswith(".npz") and "://" not in name and Path(archive).is_file() else name
@@ -102,7 +103,7 @@ def _of_parts(parts: Iterator[bytes]) -> Identity:
 
 
 def _file_parts(file: Any, size: int) -> Iterator[bytes]:
-    """Size and head of a file, its tail and some of its middle; all of a short one."""
+    """Yield the size, head, blocks of the middle and tail of a file; all of a short file."""
     yield size.to_bytes(8, "little")
     if size <= 2 * _END + _NUM_BLOCKS * _BLOCK:
         yield file.read(size)
@@ -117,7 +118,7 @@ def _file_parts(file: Any, size: int) -> Iterator[bytes]:
 
 
 def _store_parts(name: str) -> Iterator[bytes]:
-    """Documents of a Zarr store, of its groups and first array, and parts of that array's chunks."""
+    """Yield the documents of a Zarr store's groups and first array, and parts of that array's chunks."""
     from sfumato.data.images.storage import storage_at  # imports zarr, which takes half a second; most images are files
 
     storage, folder = storage_at(name), ""
@@ -156,7 +157,7 @@ def _json(document: bytes | None) -> dict[str, Any]:
 
 
 def _first_dataset(attributes: dict[str, Any]) -> str | None:
-    """Where the first array of an OME-Zarr image is."""
+    """Path of the first array of an OME-Zarr image."""
     try:
         path = attributes.get("ome", attributes)["multiscales"][0]["datasets"][0]["path"]
     except (KeyError, IndexError, TypeError, AttributeError):
@@ -165,7 +166,7 @@ def _first_dataset(attributes: dict[str, Any]) -> str | None:
 
 
 def _chunk_keys(array: dict[str, Any]) -> Iterator[str]:
-    """Keys of chunks that are spread over the grid, however large it is."""
+    """Yield keys of chunks spread over the grid, whatever its size."""
     try:
         is_second = array.get("zarr_format") == 2
         chunks = array["chunks"] if is_second else array["chunk_grid"]["configuration"]["chunk_shape"]
@@ -177,7 +178,7 @@ def _chunk_keys(array: dict[str, Any]) -> Iterator[str]:
         prefix = [] if is_second or encoding.get("name") != "default" else ["c"]
         total = math.prod(counts)
     except (KeyError, TypeError, ValueError, ZeroDivisionError, AttributeError):
-        return  # whoever opens it says what is wrong with it
+        return  # reported when the store is opened
     step = max(1, total // _NUM_CHUNKS)
     for number in itertools.islice(range(0, total, step), _NUM_CHUNKS):
         place, backwards = number, []

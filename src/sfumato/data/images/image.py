@@ -1,7 +1,7 @@
-"""An image on disk: named axes, physical pixel sizes, and pixels that are read by region.
+"""The base class of images: named axes, physical pixel sizes, and pixels read by region.
 
 Axes are letters out of ``STCZYX``, each at most once, in the order of storage: S sample (position, replicate), T time,
-C channel, Z depth, Y row, X column. Opening an image reads its header alone. A region is a slice or an index per axis
+C channel, Z depth, Y row, X column. Opening an image reads only its header. A region is a slice or an index per axis
 letter, and reading it touches only the parts of the file it needs, as far as the format allows:
 
 .. code-block:: python
@@ -46,7 +46,7 @@ __all__ = [
 
 AXES = "STCZYX"
 DEFAULT_MEMORY_BUDGET = 4 * 2**30
-"""Bytes that one call of ``read`` may take unless told otherwise."""
+"""Default for the bytes that one call of ``read`` may take."""
 
 Array = npt.NDArray[Any]
 Region = Mapping[str, slice | int]
@@ -56,7 +56,7 @@ _DTYPES = {"bool"} | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8
 _DTYPES |= {"float16", "float32", "float64", "complex64", "complex128"}
 _QUOTE_LENGTH = 300
 _KINDS = {"T": units.is_time, "Z": units.is_length, "Y": units.is_length, "X": units.is_length}
-"""What a pixel size of each axis must be."""
+"""Checks the unit of the pixel size along each axis."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class PixelSize:
 
     @classmethod
     def known(cls, value: float, unit: str | None) -> Self | None:
-        """What a file says, or None if it says nothing that could be a size."""
+        """Make a pixel size from the value and unit in a file, or None if they are not a valid size."""
         word = units.unit_from(unit) if unit else None
         return cls(float(value), word) if word and math.isfinite(value) and value > 0 else None
 
@@ -88,19 +88,19 @@ class PixelSize:
         factor = units.ratio(self.unit, unit)
         if factor is None:
             raise ImageError(f"{self.unit} cannot be given in {unit!r}; expected another unit of its kind; ask for one")
-        # Twelve digits are more than a file means, and hide what the change of unit rounds.
+        # Twelve digits are more than a file means, and hide the rounding of the conversion.
         return float(f"{self.value * factor:.12g}")
 
 
 def default_axes(ndim: int) -> str:
-    """What the axes are taken for where nothing says: the last letters of ``STCZYX``."""
+    """Default axes of an array without names: the last letters of ``STCZYX``."""
     if not 1 <= ndim <= len(AXES):
         raise ImageError(f"the array has {ndim} axes; expected 1 to {len(AXES)}, out of {AXES}; split or squeeze it")
     return AXES[-ndim:]
 
 
 def check_axes(axes: str, ndim: int) -> str:
-    """Give back the axes if they name that many different letters of ``STCZYX``."""
+    """Return the axes if they are ``ndim`` different letters of ``STCZYX``, otherwise raise ImageError."""
     if not axes or set(axes) - set(AXES) or len(set(axes)) != len(axes) or len(axes) != ndim:
         raise ImageError(
             f"axes are {axes!r} for an array with {ndim} axes; expected one letter out of {AXES} for each, no letter "
@@ -110,7 +110,7 @@ def check_axes(axes: str, ndim: int) -> str:
 
 
 def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """The type in native byte order, if pixels can have it."""
+    """Return the type in native byte order, or raise ImageError if pixels cannot have it."""
     native = np.dtype(dtype).newbyteorder("=")
     if native.name not in _DTYPES:
         raise ImageError(
@@ -121,7 +121,7 @@ def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def check_pixel_size(sizes: Mapping[str, PixelSize], axes: str) -> None:
-    """Refuse sizes of axes that are not there or cannot have them."""
+    """Refuse pixel sizes for axes that do not exist or cannot have one."""
     for axis, size in sizes.items():
         if axis not in axes or axis not in _KINDS or not _KINDS[axis](size.unit):
             raise ImageError(
@@ -131,12 +131,12 @@ def check_pixel_size(sizes: Mapping[str, PixelSize], axes: str) -> None:
 
 
 class DamageError(Exception):
-    """What a reader found wrong in a file; :func:`reading` makes it an :class:`ImageError`.
+    """A fault that a reader found in a file; :func:`reading` turns it into an :class:`ImageError`.
 
     Args:
-        found: What was got, as a clause about the file.
-        expected: What it should have been; a whole and valid file if not given.
-        advice: What to do; to copy or save the file anew if not given.
+        found: What was found, as a clause about the file.
+        expected: What was expected; by default a whole and valid file.
+        advice: What to do; by default to copy or save the file again.
     """
 
     def __init__(self, found: str, *, expected: str = "", advice: str = "") -> None:
@@ -147,7 +147,7 @@ class DamageError(Exception):
 
 @contextmanager
 def reading(path: str | PurePath, format: str) -> Iterator[None]:
-    """Border of a reader: whatever a library raises inside leaves as an :class:`ImageError` that quotes it."""
+    """Turn any exception that a library raises inside this context into an :class:`ImageError` that quotes it."""
     try:
         yield
     except SfumatoError:
@@ -160,7 +160,7 @@ def reading(path: str | PurePath, format: str) -> Iterator[None]:
     except Exception as error:
         damage = error if isinstance(error, DamageError) else _quoted(error)
         expected = damage.expected or f"a whole and valid {format} image"
-        advice = damage.advice or "copy it again or save it anew"
+        advice = damage.advice or "copy it again or save it again"
         raise ImageError(f"{path} could not be read: {damage}; expected {expected}; {advice}") from error
 
 
@@ -177,9 +177,9 @@ class Image(ABC):
         format: Name of the format.
         axes: Letters out of ``STCZYX`` in the order of storage.
         shape: Length of each axis.
-        dtype: Of the pixels, in native byte order.
-        pixel_size: By axis letter, for the axes where the file gives a number with a unit.
-        metadata: What ``write_image`` was given as metadata; empty for images written by others.
+        dtype: Type of the pixels, in native byte order.
+        pixel_size: Pixel sizes by axis letter, for the axes where the file gives a number with a unit.
+        metadata: The metadata passed to ``write_image``; empty for images not written by sfumato.
         memory_budget: Bytes that one call of ``read`` may take.
     """
 
@@ -196,7 +196,7 @@ class Image(ABC):
         check_axes(self.axes, len(self.shape))
         check_dtype(self.dtype)
         if min(self.shape) < 1:
-            raise ImageError(f"{self.path} has shape {self.shape}; expected at least one pixel; save the image anew")
+            raise ImageError(f"{self.path} has shape {self.shape}; expected at least one pixel; save the image again")
         sizes = {a: s for a, s in self.pixel_size.items() if a in self.axes and a in _KINDS and _KINDS[a](s.unit)}
         object.__setattr__(self, "pixel_size", sizes)
 
@@ -218,7 +218,7 @@ class Image(ABC):
                 count from 0 and lie within the image.
 
         Returns:
-            Array with the axes of the image in their order, less those given as an index; native byte order,
+            Array with the axes of the image in order, without those given as an index; native byte order,
             C-contiguous.
 
         Raises:
@@ -240,7 +240,7 @@ class Image(ABC):
             return array.reshape(kept)
 
     def _box(self, region: Region) -> Box:
-        """One checked slice per axis."""
+        """Return one checked slice per axis."""
         unknown = set(region) - set(self.axes)
         if unknown:
             raise ImageError(
@@ -252,7 +252,7 @@ class Image(ABC):
         )
 
     def _slice(self, axis: str, length: int, part: slice | int | None) -> slice:
-        """A part of one axis as a slice with both ends, inside the image."""
+        """Return part of one axis as a slice with both ends inside the image."""
         try:
             if isinstance(part, slice):
                 start = 0 if part.start is None else operator.index(part.start)
@@ -272,12 +272,12 @@ class Image(ABC):
         return slice(start, stop)
 
     def _working_bytes(self, box: Box) -> int:
-        """Bytes that reading takes besides those of the result."""
+        """Bytes that reading needs in addition to the result."""
         return 0
 
     @abstractmethod
     def _fetch(self, box: Box) -> Array:
-        """Pixels of one box, with all axes; may raise anything."""
+        """Read the pixels of one box, with all axes; may raise any exception."""
 
 
 def _is_range(part: slice | int | None) -> bool:
@@ -288,7 +288,7 @@ def arrange(array: Array, axes: str, wanted: str) -> Array:
     """View an array with its axes in another order.
 
     Args:
-        array: Shape as ``axes`` say.
+        array: An array with the axes ``axes``.
         axes: Letters of its axes.
         wanted: Letters of the result; new ones get length 1, and only axes of length 1 may be left out.
 
@@ -312,12 +312,12 @@ def arrange(array: Array, axes: str, wanted: str) -> Array:
 
 
 def carry(sizes: Mapping[str, PixelSize], stored: str, axes: str) -> dict[str, PixelSize]:
-    """Pixel sizes under other axis letters: a size belongs to the place, not to the letter."""
+    """Move pixel sizes to other axis letters: a size belongs to the position of an axis, not to its letter."""
     return {new: sizes[old] for old, new in zip(stored, axes, strict=True) if old in sizes}
 
 
 def fill_axes(letters: Sequence[str]) -> str:
-    """Axes from letters of which some mean nothing here: those get, from the right, the free ones of Z, C, T, S."""
+    """Replace unknown axis letters, from right to left, by the unused ones of Z, C, T, S."""
     free = [axis for axis in "ZCTS" if axis not in letters]
     filled = [letter if letter in AXES else (free.pop(0) if free else "?") for letter in reversed(letters)]
     return "".join(reversed(filled))

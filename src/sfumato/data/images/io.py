@@ -1,8 +1,8 @@
-"""Opening and writing images, whatever their format.
+"""Open and write images of any supported format.
 
-Which reader opens a file is decided by its first bytes, with the suffix as a help for formats that have no mark of
-their own. Axes come from ``axes`` if given, else from the file, else from a rule: the last letters of ``STCZYX`` for
-plain arrays (``YX``, ``ZYX``, ``CZYX``...), ``YX`` or ``YXC`` for pictures, Z for the pages of a TIFF.
+The first bytes of a file decide which reader opens it; the suffix helps with formats that have no signature. Axes come
+from ``axes`` if given, otherwise from the file, otherwise from a rule: the last letters of ``STCZYX`` for plain arrays
+(``YX``, ``ZYX``, ``CZYX``...), ``YX`` or ``YXC`` for pictures, Z for the pages of a TIFF.
 """
 
 import os
@@ -45,15 +45,15 @@ def open_image(path: str | os.PathLike[str], *, axes: str | None = None, memory_
     Args:
         path: A TIFF, OME-TIFF, MRC, PNG, JPEG or npy file; the folder or address of an OME-Zarr image or Zarr array;
             or an array in an npz archive, as ``archive.npz/name``.
-        axes: Letters out of ``STCZYX`` that overrule what the file says, one for each of its axes.
-        memory_budget: Bytes that one call of ``read`` may take; 4 GiB if not given. It is checked against the header
+        axes: Letters out of ``STCZYX`` that override the axes in the file, one for each of its axes.
+        memory_budget: Bytes that one call of ``read`` may take; 4 GiB by default. It is checked against the header
             before anything is allocated.
 
     Returns:
-        The image, to be read by region.
+        The image, which can be read by region.
 
     Raises:
-        ImageError: If there is no such file, its format is unknown or its header is damaged.
+        ImageError: If the file does not exist, its format is unknown or its header is damaged.
 
     Example:
         >>> import tempfile
@@ -85,7 +85,7 @@ def _open_local(path: Path, axes: str | None, budget: int) -> Image:
         from sfumato.data.images.npy import open_npz
 
         return open_npz(path.parent, name=path.name, axes=axes, memory_budget=budget)
-    if path.exists() and not path.is_file():  # a pipe would wait for ever to be opened
+    if path.exists() and not path.is_file():  # opening a pipe would block forever
         raise ImageError(f"{path} is a pipe, a socket or a device; expected a file or a folder; copy it to a file")
     with path.open("rb") as file:
         start = file.read(_SNIFFED_BYTES)
@@ -127,23 +127,23 @@ def write_image(
     metadata: Mapping[str, Any] | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write an image; it appears under its name only once it is whole.
+    """Write an image, which appears under its name only when it is complete.
 
     The suffix chooses the format: ``.tif`` and ``.tiff`` OME-TIFF, ``.zarr`` (also ``.ome.zarr``) OME-Zarr, ``.png``
-    and ``.npy``. Formats with an order of axes of their own store the image in that, so it may come back transposed,
-    and OME-TIFF does not tell of axes of length 1.
+    and ``.npy``. Formats with a fixed order of axes store the image in that order, so it may read back transposed, and
+    OME-TIFF drops axes of length 1.
 
     Args:
-        path: Where to.
-        array: Shape as ``axes`` say.
+        path: Path of the image to write.
+        array: Pixels with the axes ``axes``.
         axes: Letters out of ``STCZYX``.
-        pixel_size: By axis letter: lengths for X, Y, Z, a time for T.
-        ome_zarr_version: For ``.zarr``.
-        metadata: Anything JSON can hold, kept beside the pixels.
-        overwrite: Whether an image of this name may be replaced.
+        pixel_size: Pixel sizes by axis letter: lengths for X, Y, Z, a time for T.
+        ome_zarr_version: Version of OME-Zarr, for ``.zarr``.
+        metadata: JSON values to store with the pixels.
+        overwrite: Whether an existing image may be replaced.
 
     Raises:
-        ImageError: If the format cannot hold the image or its pixel sizes, or the name is taken.
+        ImageError: If the format cannot hold the image or its pixel sizes, or the path already exists.
     """
     target, pixels = Path(path), np.asarray(array)
     check_axes(axes, pixels.ndim)
@@ -193,7 +193,7 @@ def _write_npy(path: Path, pixels: Array, axes: str, sizes: Mapping[str, PixelSi
 
 @contextmanager
 def under_another_name(target: Path) -> Iterator[Path]:
-    """A name beside the target that becomes the target's if all goes well, and vanishes if not."""
+    """Provide a temporary path beside the target; it is renamed to the target on success and removed on failure."""
     unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished{target.suffix}")
     try:
         if not target.parent.is_dir():
@@ -205,7 +205,7 @@ def under_another_name(target: Path) -> Iterator[Path]:
             unfinished.rename(target)
             shutil.rmtree(former)
         else:
-            if unfinished.is_file():  # what it was made from may be deleted once it has its name
+            if unfinished.is_file():  # its source may be deleted as soon as it has its name
                 with unfinished.open("r+b") as file:
                     os.fsync(file.fileno())
             unfinished.replace(target)

@@ -1,7 +1,7 @@
-"""MRC files, and the DeltaVision (Priism) dialect that light microscopes write under the same name.
+"""Read MRC files, including the DeltaVision (Priism) dialect that light microscopes write with the same suffix.
 
-Both start with 1024 bytes of header: size (nx, ny, nz), mode of the numbers, and at byte 40 three floats. In MRC those
-are the edges of the cell in angstrom, so that the pixel size is edge / number of intervals. In DeltaVision files, known
+Both start with 1024 bytes of header: size (nx, ny, nz), mode of the numbers, and at byte 40 three floats. In MRC these
+are the edges of the cell in angstrom, so the pixel size is edge / number of intervals. In DeltaVision files, recognised
 by the number -16224 at byte 96, they are the pixel size itself, in micrometre; such files often have neither the id
 ``MAP`` nor a machine stamp, and their sections may run over depth, time and wavelength.
 """
@@ -32,7 +32,7 @@ DELTAVISION_DTYPE = np.dtype(
         "itemsize": _HEADER_BYTES,
     }
 )
-"""What DeltaVision and IMOD keep where MRC leaves room."""
+"""Fields that DeltaVision and IMOD store in the free space of the MRC header."""
 _MODES = (0, 1, 2, 4, 6, 12)
 _DELTAVISION_MODES = {0: "u1", 1: "i2", 2: "f4", 4: "c8", 6: "u2", 7: "i4"}
 _IMOD_STAMP, _IMOD_SIGNED = 1146047817, 1
@@ -46,7 +46,7 @@ class _Header:
     def __init__(self, content: bytes) -> None:
         stamped: ByteOrder = ">" if content[212:214] == b"\x11\x11" else "<"
         orders: tuple[ByteOrder, ...] = (stamped, "<" if stamped == ">" else ">")
-        # From the DeltaVision id or the machine stamp; where neither speaks, the order in which the mode is one.
+        # From the DeltaVision id or the machine stamp; without either, the byte order in which the mode is valid.
         ids = [order for order in orders if _view(content, DELTAVISION_DTYPE, order)["id"] == DELTAVISION_ID]
         modes = [order for order in orders if _view(content, HEADER_DTYPE, order)["mode"] in _MODES]
         self.order = [*ids, *modes, stamped][0]
@@ -55,7 +55,7 @@ class _Header:
         self.extra = _view(content, DELTAVISION_DTYPE, self.order)
 
     def numbers(self, *names: str) -> tuple[int, ...]:
-        """Some of MRC's whole numbers."""
+        """Integer fields of the MRC header."""
         return tuple(int(self.mrc[name]) for name in names)
 
 

@@ -1,8 +1,8 @@
-"""Writing MRC files: MRC2014, and the DeltaVision (Priism) dialect, as the microscopes of the BioSR group do.
+"""Write MRC2014 files, and DeltaVision (Priism) files like those from the microscopes of the BioSR group.
 
-A DeltaVision header has what such files have and lacks what they lack: neither the id ``MAP`` nor a machine stamp, one
-interval along each axis, and the pixel size itself, in micrometre, where MRC has the edges of the cell. See
-:mod:`sfumato.data.images.mrc` for the reader.
+As in such files, a DeltaVision header has neither the id ``MAP`` nor a machine stamp, one interval along each axis, and
+the pixel size itself, in micrometre, where MRC has the edges of the cell. See :mod:`sfumato.data.images.mrc` for the
+reader.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ _DELTAVISION_MODES = {"uint8": 0, "int16": 1, "float32": 2, "uint16": 6}
 _MRC_TYPES = ("int8", "int16", "float32", "complex64", "uint16", "float16")
 _MRC2014 = 20140
 _VOLUME, _STACK = 1, 0
-"""Space groups: sections of one volume, or images by themselves."""
+"""Space groups: sections of one volume, or separate images."""
 _RIGHT_ANGLE = 90.0
 
 
@@ -38,10 +38,10 @@ def write_deltavision(
     """Write an image as little-endian sections after a header of 1024 bytes.
 
     Args:
-        path: Where to.
+        path: Path of the file to write.
         sections: Shape (Z, Y, X) or (Y, X); uint8, int16, uint16 or float32.
-        pixel_um: Side of a pixel, and distance of sections.
-        wavelength_um: Of the light that was detected; kept in whole nanometres.
+        pixel_um: Side of a pixel, and distance between sections.
+        wavelength_um: Wavelength of the detected light; stored in whole nanometres.
         title: Free text of up to 80 ASCII characters.
 
     Raises:
@@ -76,15 +76,15 @@ def write_mrc_parts(
     pixel_size: Mapping[str, PixelSize],
     text: str = "",
 ) -> None:
-    """Write an MRC2014 file, little-endian, whose sections come in parts.
+    """Write a little-endian MRC2014 file from parts of its pixels.
 
     Args:
-        path: Where to.
-        parts: Put end to end they are the pixels.
-        shape: Of them all, (Z, Y, X) or (Y, X).
-        dtype: Of them all.
-        pixel_size: For X, Y and Z; kept as the edges of the cell in angstrom.
-        text: For the header's ten labels of 80 ASCII characters; what is longer is cut off.
+        path: Path of the file to write.
+        parts: Arrays that, concatenated, are the pixels.
+        shape: Shape of the whole image, (Z, Y, X) or (Y, X).
+        dtype: Type of the pixels.
+        pixel_size: Pixel sizes for X, Y and Z; stored as the edges of the cell in angstrom.
+        text: Text for the header's ten labels of 80 ASCII characters; anything longer is cut off.
 
     Raises:
         ImageError: If the format cannot hold the image.
@@ -101,7 +101,7 @@ def write_mrc_parts(
     )
     header["ispg"], header["nversion"] = _VOLUME if len(shape) == 3 else _STACK, _MRC2014
     header["map"], header["machst"] = b"MAP ", tuple(b"DD\0\0")
-    # Least, greatest and mean below both, and a negative deviation: the format's way to say that they are not known.
+    # A maximum below the minimum, a mean below both and a negative deviation mean "unknown" in this format.
     header["dmin"], header["dmax"], header["dmean"], header["rms"] = 0.0, -1.0, -2.0, -1.0
     room = header["label"]
     labels = text.encode("ascii", "replace")[: room.nbytes]
@@ -114,7 +114,7 @@ def write_mrc_parts(
 
 
 def _header(shape: tuple[int, ...], mode: int) -> Array:
-    """What both dialects have: (sections, rows, columns), an interval for each pixel, right angles, X fastest."""
+    """Make the header common to both dialects: (sections, rows, columns), intervals of a pixel, right angles, X fastest."""
     header = np.zeros(1, HEADER_DTYPE.newbyteorder("<"))
     for name, length in zip(("nz", "ny", "nx", "mz", "my", "mx"), shape * 2, strict=True):
         header[name] = length

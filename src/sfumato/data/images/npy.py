@@ -1,7 +1,7 @@
-"""NumPy files: ``.npy``, read through a memory map, and the arrays inside ``.npz`` archives.
+"""Read and write NumPy files: ``.npy``, through a memory map, and the arrays inside ``.npz`` archives.
 
 NumPy reads the header, at most 10,000 bytes of it, and nothing is ever unpickled: arrays of Python objects and records
-are refused. Arrays in an archive are named like files in a folder: ``fields.npz/phase``.
+are refused. Arrays in an archive are addressed like files in a folder: ``fields.npz/phase``.
 """
 
 import math
@@ -29,7 +29,7 @@ class _Header(NamedTuple):
 
 
 def open_npy(path: Path, *, axes: str | None, memory_budget: int) -> Image:
-    """Open a ``.npy`` file; without ``axes`` they are the last letters of ``STCZYX``."""
+    """Open a ``.npy`` file; its axes are the last letters of ``STCZYX`` unless ``axes`` is given."""
     with reading(path, "npy"):
         with path.open("rb") as file:
             header = _read_header(file, str(path))
@@ -51,11 +51,11 @@ def _axes(axes: str | None, header: _Header) -> str:
 
 
 def _read_header(file: IO[bytes], path: str) -> _Header:
-    """Shape, type, order and where the pixels start."""
+    """Read the shape, type, order and offset of the pixels."""
     version = numpy_format.read_magic(file)
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise DamageError(f"its format has the version {version}", expected="1 to 3", advice="save it with numpy.save")
-    # Version 3 differs from 2 in the names of records alone.
+    # Version 3 differs from 2 only in the names of records.
     read = numpy_format.read_array_header_1_0 if version == (1, 0) else numpy_format.read_array_header_2_0
     shape, fortran, stored = read(file)
     if stored.kind not in "biufc":
@@ -68,12 +68,12 @@ def _read_header(file: IO[bytes], path: str) -> _Header:
 
 @dataclass(frozen=True, kw_only=True)
 class NpzImage(Image):
-    """One array of an ``.npz`` archive; archives are compressed as a whole, so each ``read`` unpacks all of it.
+    """One array of an ``.npz`` archive; arrays are compressed as a whole, so each ``read`` unpacks the whole array.
 
     Attributes:
         archive: Path of the archive.
         member: Name of the array's file inside.
-        header: What the array's own header says.
+        header: Header of the array.
     """
 
     archive: str
@@ -107,7 +107,7 @@ def open_npz(path: Path, *, name: str | None = None, axes: str | None, memory_bu
         if held != header.offset + expected:
             raise ImageError(
                 f"{path}/{member} has {held:,} bytes but its header tells of {header.offset + expected:,}; expected "
-                "the whole array; save it anew with numpy.savez"
+                "the whole array; save it again with numpy.savez"
             )
         return NpzImage(
             path=f"{path}/{name or names[0]}",
@@ -129,7 +129,7 @@ def write_npy(path: Path, array: Array) -> None:
 
 
 def write_npy_parts(path: Path, parts: Iterable[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Write an array whose parts, put end to end, are its pixels in C order."""
+    """Write an array from parts that, concatenated, are its pixels in C order."""
     header = {"descr": numpy_format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     with path.open("wb") as file:
         numpy_format.write_array_header_1_0(file, header)

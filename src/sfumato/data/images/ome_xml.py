@@ -1,4 +1,4 @@
-"""The OME-XML inside an OME-TIFF: which page is which plane, and how large a pixel is."""
+"""Parse the OME-XML of an OME-TIFF: which page holds which plane, and the pixel sizes."""
 
 import json
 import math
@@ -14,14 +14,14 @@ __all__ = ["OmeImage", "is_ome", "parse_ome"]
 
 @dataclass(frozen=True)
 class OmeImage:
-    """The first image that an OME-XML tells of.
+    """The first image described by an OME-XML.
 
     Attributes:
         outer: Axes over which the pages run, slowest first: an order of T, C, Z.
-        sizes: Lengths of those axes; C without the samples that share a page.
+        sizes: Lengths of these axes; C excludes the samples that share a page.
         pages: Page of each plane, in the order of ``outer``.
-        pixel_size: By axis letter.
-        metadata: Of sfumato, if it wrote the file.
+        pixel_size: Pixel sizes by axis letter.
+        metadata: Metadata from sfumato, if it wrote the file.
     """
 
     outer: str
@@ -41,10 +41,10 @@ def parse_ome(text: str, num_pages: int) -> OmeImage:
 
     Args:
         text: The XML.
-        num_pages: How many pages the file has; no plane may be beyond.
+        num_pages: Number of pages in the file; no plane may lie beyond them.
 
     Raises:
-        DamageError: If planes are missing, in other files, or more than the pages.
+        DamageError: If planes are missing, in other files, or more numerous than the pages.
     """
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise DamageError("its OME-XML defines entities", expected="plain OME-XML")
@@ -70,7 +70,7 @@ def parse_ome(text: str, num_pages: int) -> OmeImage:
 
 
 def _children(element: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:
-    """Children by name, in whichever version of OME's namespace."""
+    """Children by name, in any version of OME's namespace."""
     return (child for child in element if child.tag.rpartition("}")[2] == name)
 
 
@@ -127,7 +127,7 @@ def _pixel_sizes(pixels: ElementTree.Element) -> dict[str, PixelSize]:
 
 
 def _metadata(image: ElementTree.Element) -> dict[str, Any]:
-    """What sfumato left in the description, as JSON under its name."""
+    """Metadata that sfumato wrote to the description, as JSON under its name."""
     description = next(_children(image, "Description"), None)
     text = "" if description is None else (description.text or "")
     if not text.startswith('{"sfumato": '):

@@ -1,8 +1,8 @@
-"""OME-Zarr 0.4 and 0.5, and plain Zarr arrays, local or at an address.
+"""Read OME-Zarr 0.4 and 0.5 images and plain Zarr arrays, local or at an address.
 
-Of an OME-Zarr image the highest resolution is read, or another level of its pyramid. Names of axes are its own, in
-capitals; a pixel size is an axis' scale together with its unit. A dataset's name cannot point out of its folder, and
-arrays are opened by :mod:`sfumato.data.images.zarr_array`, which checks them.
+The highest resolution of an OME-Zarr image is read, or another level of its pyramid. Axes keep their names, in
+capitals; a pixel size is the scale of an axis together with its unit. The name of a dataset cannot point outside its
+folder, and arrays are opened by :mod:`sfumato.data.images.zarr_array`, which checks them.
 """
 
 import errno
@@ -41,7 +41,7 @@ _TYPES = {"time": "T", "channel": "C"}
 
 
 class _Level(NamedTuple):
-    """Which array of a store is the image, and what its metadata says of it."""
+    """The array of a store that holds the image, with its metadata."""
 
     name: str
     letters: Sequence[str] | None
@@ -55,8 +55,8 @@ class ZarrImage(Image):
     """An array in a Zarr store; a region is read chunk by chunk.
 
     Attributes:
-        array: The array; Zarr holds no handle and looks after forks and threads itself.
-        folder: Where its chunks are, if on this machine.
+        array: The array; Zarr keeps no file handle and is safe with forks and threads.
+        folder: Folder of its chunks, if local.
     """
 
     array: CheckedArray
@@ -73,7 +73,7 @@ class ZarrImage(Image):
         present = [index for index in itertools.product(*touched) if self._exists(index)]
         if len(present) == math.prod(len(part) for part in touched):
             return self.array[box]
-        # Zarr takes a millisecond to find that a chunk is missing, and a header may tell of millions.
+        # Zarr takes a millisecond to find that a chunk is missing, and a header may declare millions.
         result = np.full([part.stop - part.start for part in box], self.array.metadata.fill_value or 0, self.dtype)
         for index in present:
             spans = [
@@ -85,7 +85,7 @@ class ZarrImage(Image):
         return result
 
     def _files(self) -> tuple[int, ...]:
-        """Shape of what one file holds."""
+        """Shape of the pixels in one file."""
         return self.array.shards or self.array.chunks
 
     @staticmethod
@@ -105,10 +105,10 @@ def open_ome_zarr(path: Path | str, *, axes: str | None, memory_budget: int, lev
     """Open an OME-Zarr image or a plain Zarr array.
 
     Args:
-        path: A folder, or an address that Zarr's stores know (``https://``, ``s3://``).
-        axes: To overrule what the metadata says; plain arrays without names of axes have the last of ``STCZYX``.
+        path: A folder, or an address that Zarr can open (``https://``, ``s3://``).
+        axes: Override the axes in the metadata; plain arrays without axis names get the last letters of ``STCZYX``.
         memory_budget: Bytes that one call of ``read`` may take.
-        level: Of its pyramid; 0 is the highest resolution.
+        level: Level of its pyramid; 0 is the highest resolution.
     """
     with reading(path, "OME-Zarr"):
         store = store_at(path)
@@ -132,19 +132,19 @@ def open_ome_zarr(path: Path | str, *, axes: str | None, memory_budget: int, lev
 
 
 def _attributes(store: Store) -> dict[str, Any] | None:
-    """Attributes of a group, or None for an array by itself."""
+    """Attributes of a group, or None for a single array."""
     document = read_document(store, "zarr.json")
     if is_array(document) or (not document and read_document(store, ".zarray")):
         return None
     if document:
         return dict(document.get("attributes", {}))
-    if not isinstance(store, LocalStore) and not read_document(store, ".zgroup"):  # written last, so not all is there
+    if not isinstance(store, LocalStore) and not read_document(store, ".zgroup"):  # written last, so incomplete
         raise FileNotFoundError(errno.ENOENT, "no such file", None)
     return read_document(store, ".zattrs")
 
 
 def _level(attributes: Mapping[str, Any] | None, number: int) -> _Level:
-    """A resolution of the first image, or the array by itself."""
+    """Find one resolution of the first image, or the single array."""
     if attributes is None:
         return _Level("", None, {}, {}, "Zarr")
     ome = attributes.get("ome", attributes)
@@ -178,12 +178,12 @@ def _level(attributes: Mapping[str, Any] | None, number: int) -> _Level:
 
 
 def _letter(entry: Mapping[str, Any]) -> str:
-    """Axis letter of an entry of OME-Zarr's list of axes."""
+    """Axis letter of an entry in OME-Zarr's list of axes."""
     name = str(entry["name"]).upper()
     return name if name in tuple("STCZYX") else _TYPES.get(str(entry.get("type")), "?")
 
 
 def _dimension_names(array: CheckedArray) -> list[str] | None:
-    """Axis letters of an array by itself, if all its dimensions have such names."""
+    """Axis letters of a single array, if all its dimensions are named by such letters."""
     names = [str(name).upper() for name in getattr(array.metadata, "dimension_names", None) or ()]
     return names if names and all(name in tuple("STCZYX") for name in names) else None

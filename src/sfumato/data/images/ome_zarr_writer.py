@@ -1,4 +1,4 @@
-"""Making OME-Zarr stores: 0.5 on Zarr 3, 0.4 on Zarr 2, with a pyramid (:mod:`sfumato.data.images.pyramid`)."""
+"""Create OME-Zarr stores (0.5 on Zarr 3, 0.4 on Zarr 2) with a pyramid (:mod:`sfumato.data.images.pyramid`)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,26 +34,26 @@ def create_ome_zarr(
     metadata: Mapping[str, Any] | None = None,
     name: str = "",
 ) -> list[zarr.Array[Any]]:
-    """Make an empty OME-Zarr image, to be filled by region; what is never written reads as 0.
+    """Create an empty OME-Zarr image to fill by region; pixels that are never written read as 0.
 
-    Each level halves Y and X, and Z where that brings voxels closer to cubes (:mod:`sfumato.data.images.pyramid`).
+    Each level halves Y and X, and Z if that brings voxels closer to cubes (:mod:`sfumato.data.images.pyramid`).
     Scales and translations are written so that the levels overlay.
 
     Args:
-        place: Folder to make, or one of Zarr's stores.
-        shape: Of the whole image.
-        dtype: Of its pixels.
-        axes: In OME-Zarr's order: T, then S or C, then Z, Y, X.
-        pixel_size: By axis letter.
-        chunks: Pixels that are compressed together, along each axis; about a million if not given.
-        shards: Pixels that share a file, along each axis, multiples of ``chunks``; a file for each chunk if not given.
-        num_levels: Of the pyramid; 1 is the image alone.
-        version: Of OME-Zarr; only 0.5 has shards.
-        metadata: Anything JSON can hold.
-        name: Of the image; that of the folder if not given.
+        place: Folder to create, or a Zarr store.
+        shape: Shape of the whole image.
+        dtype: Type of its pixels.
+        axes: Axes in OME-Zarr's order: T, then S or C, then Z, Y, X.
+        pixel_size: Pixel sizes by axis letter.
+        chunks: Pixels that are compressed together, along each axis; about a million in all if None.
+        shards: Pixels that share a file, along each axis, multiples of ``chunks``; one file per chunk if None.
+        num_levels: Number of pyramid levels; 1 is the image alone.
+        version: Version of OME-Zarr; only 0.5 has shards.
+        metadata: JSON values to store with the image.
+        name: Name of the image; the name of the folder if empty.
 
     Returns:
-        The arrays of the levels, the finest first.
+        The arrays of the levels, finest first.
     """
     check_axes(axes, len(shape))
     if axes != _order(axes):
@@ -89,13 +89,13 @@ def create_ome_zarr(
 
 
 def _layout(axes: str, version: Version) -> dict[str, Any]:
-    """What arrays of Zarr 2 and 3 say in different words."""
+    """Options for creating arrays that differ between Zarr 2 and 3."""
     if version == "0.4":
         return {"chunk_key_encoding": {"name": "v2", "separator": "/"}}
     return {
         "chunk_key_encoding": {"name": "default", "separator": "/"},
         "dimension_names": list(axes.lower()),
-        # Its checksum tells a damaged chunk.
+        # Its checksum detects damaged chunks.
         "compressors": [{"name": "zstd", "configuration": {"level": 1, "checksum": True}}],
     }
 
@@ -103,7 +103,7 @@ def _layout(axes: str, version: Version) -> dict[str, Any]:
 def _grid(
     shape: tuple[int, ...], axes: str, chunks: Sequence[int] | None, shards: Sequence[int] | None
 ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Chunk and shard of an array, no longer than it needs."""
+    """Chunk and shard of an array, no longer than necessary."""
     longest = _CHUNKS[3 if "Z" in axes else 2]
     wanted = [longest.get(axis, 1) for axis in axes] if chunks is None else list(chunks)
     joined = wanted if shards is None else list(shards)
@@ -148,7 +148,7 @@ def write_ome_zarr(
 
 
 def _order(axes: str) -> str:
-    """The axes in OME-Zarr's order, if it can hold them."""
+    """Return the axes in OME-Zarr's order, or raise ImageError if it cannot hold them."""
     if not {"Y", "X"} <= set(axes) or {"S", "C"} <= set(axes):
         raise ImageError(
             f"axes are {axes}; OME-Zarr expects Y and X, and S or C but not both; write a .tif, or one store for each "
@@ -160,7 +160,7 @@ def _order(axes: str) -> str:
 def _description(
     axes: str, pixel_size: Mapping[str, PixelSize], levels: Sequence[Level], name: str, version: Version
 ) -> dict[str, Any]:
-    """Metadata of an image and its pyramid; tests hold them against yaozarrs."""
+    """Metadata of an image and its pyramid; tests validate them with yaozarrs."""
     types = {"T": "time", "C": "channel", "S": "sample"}
     entries = [{"name": axis.lower(), "type": types.get(axis, "space")} for axis in axes]
     for entry, axis in zip(entries, axes, strict=True):
@@ -180,7 +180,7 @@ def _description(
 
 
 def _transforms(finest: Sequence[float], factors: Sequence[int]) -> list[dict[str, Any]]:
-    """Distance of a level's pixels, and how far the centre of its first is from that of the finest level's."""
+    """Pixel distance of a level, and the offset of its first pixel's centre from that of the finest level."""
     scale = [size * factor for size, factor in zip(finest, factors, strict=True)]
     transforms: list[dict[str, Any]] = [{"type": "scale", "scale": scale}]
     if max(factors) > 1:

@@ -1,7 +1,7 @@
-"""An image that many processes fill together, block by block, while any of them may be killed.
+"""Write an image from many processes at once, block by block, safely even if some of them are killed.
 
-A block is what one file holds: a shard, or a chunk where there are none. Whole blocks are written, so no process ever
-reads what another may be writing, and writing a block again is harmless: the same pixels give the same bytes.
+A block is the content of one file: a shard, or a chunk if there are no shards. Only whole blocks are written, so no
+process ever reads what another may be writing, and rewriting a block is harmless: the same pixels give the same bytes.
 
 .. code-block:: python
 
@@ -41,9 +41,9 @@ class OutputLevel:
     Attributes:
         shape: Length of each axis.
         chunks: Pixels that are compressed together.
-        block: Pixels that share a file, and are written together: a shard, or a chunk.
-        steps: How many pixels of the level before become one of this, along each axis; all 1 for the first level.
-        pixel_size: By axis letter.
+        block: Pixels that share a file and are written together: a shard or a chunk.
+        steps: Number of pixels of the previous level per pixel, along each axis; all 1 for the first level.
+        pixel_size: Pixel sizes by axis letter.
     """
 
     shape: tuple[int, ...]
@@ -57,14 +57,14 @@ _NOTES = "notes"
 
 
 class OutputImage:
-    """An OME-Zarr image with its pyramid, filled by block. Other processes open it by its place.
+    """An OME-Zarr image with its pyramid, filled block by block. Other processes open it by its path or address.
 
     Attributes:
         place: Path or address.
         axes: Letters in the order of storage.
-        dtype: Of the pixels.
-        metadata: What it was created with.
-        levels: Its resolutions, the finest first.
+        dtype: Type of the pixels.
+        metadata: The metadata it was created with.
+        levels: Its resolutions, finest first.
     """
 
     def __init__(self, place: str, storage: Storage, images: Sequence[ZarrImage], datasets: Sequence[Any]) -> None:
@@ -102,24 +102,24 @@ class OutputImage:
         version: Version = "0.5",
         metadata: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Make an image whose pixels are all 0, or open the very same one that was made before.
+        """Create an image whose pixels are all 0, or open an identical one that was created before.
 
-        Whoever is killed on the way leaves nothing under the name, or the whole of it.
+        A process killed on the way leaves either nothing under this name or the complete image.
 
         Args:
             place: A path, or an address such as ``s3://bucket/name.zarr`` (extra ``remote``).
-            shape: Of the finest level.
-            dtype: Of the pixels.
-            axes: In OME-Zarr's order: T, then S or C, then Z, Y, X.
-            pixel_size: By axis letter.
-            chunks: Pixels that are compressed together; about a million if not given.
-            shards: Pixels that share a file, multiples of ``chunks``; a file for each chunk if not given.
-            num_levels: Of the pyramid.
-            version: Of OME-Zarr; only 0.5 has shards.
-            metadata: Anything JSON can hold. It belongs to the image: another is another image.
+            shape: Shape of the finest level.
+            dtype: Type of the pixels.
+            axes: Axes in OME-Zarr's order: T, then S or C, then Z, Y, X.
+            pixel_size: Pixel sizes by axis letter.
+            chunks: Pixels that are compressed together; about a million if None.
+            shards: Pixels that share a file, multiples of ``chunks``; one file per chunk if None.
+            num_levels: Number of pyramid levels.
+            version: Version of OME-Zarr; only 0.5 has shards.
+            metadata: JSON values. They are part of the image: an image with other metadata is a different image.
 
         Raises:
-            ImageError: If there is anything else at this place; it is left as it was.
+            ImageError: If something else exists at this place; it is left unchanged.
             StorageError: If the place cannot be written to.
         """
         name = os.fspath(place)
@@ -156,7 +156,7 @@ class OutputImage:
 
     @classmethod
     def open(cls, place: str | os.PathLike[str]) -> Self:
-        """Open an image that :meth:`create` made, to write to it and read from it."""
+        """Open an image made by :meth:`create`, for writing and reading."""
         return cls._open(os.fspath(place), storage_at(place))
 
     @classmethod
@@ -174,24 +174,24 @@ class OutputImage:
         return cls(name, storage, [finest, *coarser], datasets)
 
     def image(self, level: int = 0) -> Image:
-        """A level as an image to read."""
+        """Return a level as a readable image."""
         self._check_level(level)
         return self._images[level]
 
     def write(self, level: int, corner: Sequence[int], pixels: Array) -> int:
-        """Write whole blocks; when this returns they are safe.
+        """Write whole blocks; when this returns, they are on disk.
 
         Args:
-            level: Of the pyramid.
+            level: Level of the pyramid.
             corner: First pixel, at a multiple of the level's ``block`` along each axis.
-            pixels: Of the type of the image; along each axis multiples of ``block``, or up to the image's edge.
+            pixels: Pixels in the type of the image; along each axis multiples of ``block``, or up to the image's edge.
 
         Returns:
-            CRC-32 of the pixels as they will be read back; equal to :meth:`checksum` of the region.
+            CRC-32 of the pixels as they will be read back; equals :meth:`checksum` of the region.
 
         Raises:
             ImageError: If these are not whole blocks of this image.
-            StorageError: If the place cannot be written to; every block is then as before or as given.
+            StorageError: If the place cannot be written to; each block then has either its old or its new content.
         """
         box = self._box(level, corner, pixels.shape)
         facts = self.levels[level]
@@ -209,22 +209,22 @@ class OutputImage:
         return _crc(pixels)
 
     def read(self, level: int, corner: Sequence[int], size: Sequence[int]) -> Array:
-        """Pixels of any region of a level; 0 where none were written."""
+        """Read any region of a level; pixels that were never written are 0."""
         box = self._box(level, corner, size)
         return self._images[level].read(dict(zip(self.axes, box, strict=True)))
 
     def checksum(self, level: int, corner: Sequence[int], size: Sequence[int]) -> int:
-        """CRC-32 of what is stored in a region.
+        """CRC-32 of the pixels stored in a region.
 
         Raises:
-            ImageError: If it is damaged and cannot be read.
+            ImageError: If the region is damaged and cannot be read.
         """
         return _crc(self.read(level, corner, size))
 
     def halve(self, level: int, corner: Sequence[int], size: Sequence[int]) -> Array:
-        """Pixels of a region of a level, each the mean of those that it covers on the level before.
+        """Compute a region of a level from the previous level: each pixel is the mean of the pixels it covers.
 
-        They are a pure function of what is stored there, and are not written. Whole numbers are rounded; NaN stays NaN.
+        The result is a pure function of the stored pixels and is not written. Integers are rounded; NaN stays NaN.
         """
         box = self._box(level, corner, size)
         if level == 0:
@@ -236,7 +236,7 @@ class OutputImage:
         return halve_pixels(below, steps)
 
     def note(self, text: str) -> None:
-        """Add a sentence to what the image says of itself, once; it does not make it another image."""
+        """Add a sentence to the image's metadata, once; notes do not count when images are compared."""
         for name in ("zarr.json", ".zattrs"):
             content = json.loads(self._storage.get(name) or b"{}")
             told = content.get("attributes", content).get("sfumato")
@@ -249,14 +249,14 @@ class OutputImage:
             self.metadata = {**self.metadata, _NOTES: notes}
 
     def remove_leftovers(self) -> None:
-        """Remove what processes that were killed left unfinished; to be called while no process writes."""
+        """Remove unfinished files of killed processes; call this only while no process writes."""
         self._storage.remove_leftovers()
 
     def _encode(self, level: int, box: tuple[slice, ...], pixels: Array) -> dict[str, bytes]:
-        """Files of the blocks, made by Zarr in memory: on the spot it would first read the old ones, maybe damaged."""
+        """Encode blocks with Zarr in memory: writing in place would first read the old blocks, which may be damaged."""
         files: dict[str, Buffer] = {}
         metadata: Any = self._images[level].array.metadata
-        # Blocks of zeros are written too, so that a missing file is one that was never written, or lost.
+        # Blocks of zeros are written too, so that a missing file means never written or lost.
         config: Any = {"write_empty_chunks": True}
         zarr.Array(zarr.AsyncArray(metadata, StorePath(MemoryStore(files)), config))[box] = pixels
         return {f"{self._names[level]}/{key}": file.to_bytes() for key, file in files.items()}
@@ -266,7 +266,7 @@ class OutputImage:
             raise ImageError(f"{self.place} has no level {level}; expected 0 to {len(self.levels) - 1}; ask for these")
 
     def _box(self, level: int, corner: Sequence[int], size: Sequence[int]) -> tuple[slice, ...]:
-        """A region inside a level."""
+        """Return a checked region inside a level."""
         self._check_level(level)
         shape = self.levels[level].shape
         fits = len(corner) == len(size) == len(shape) and all(
@@ -281,7 +281,7 @@ class OutputImage:
 
 
 def _facts(document: bytes | None) -> dict[str, Any]:
-    """What makes an image this one, of a metadata document; versions of Zarr may spell the rest differently."""
+    """Extract the metadata entries that identify an image; Zarr versions may write the rest differently."""
     try:
         content = json.loads(document or b"{}")
     except ValueError:

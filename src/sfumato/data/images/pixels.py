@@ -1,4 +1,4 @@
-"""Pixels as numbers: which arrays hold an image, and how a network's float32 gets them without losing levels."""
+"""Check that arrays hold pixels, and convert them to floats without losing levels."""
 
 from os import PathLike
 from typing import Any
@@ -12,18 +12,18 @@ from sfumato.system.errors import ImageError
 __all__ = ["MOST_WHOLE", "as_pixels", "floats"]
 
 MOST_WHOLE = 2**24
-"""Up to here float32 tells whole numbers apart."""
+"""float32 represents all integers up to this one exactly."""
 
 
 def as_pixels(given: Any, *, name: str = "the image") -> NDArray[Any]:
-    """An array of real numbers from an array, a tensor or lists of numbers.
+    """Convert an array, a tensor or lists of numbers to an array of real numbers.
 
     Args:
-        given: Anything that NumPy makes an array of.
-        name: What errors call it.
+        given: Anything that NumPy can convert to an array.
+        name: Name used in errors.
 
     Raises:
-        ImageError: If it holds no pixels, other things than real numbers, or pixels that are masked.
+        ImageError: If it is empty, holds anything but real numbers, or has masked pixels.
 
     Example:
         >>> as_pixels([[1, 2], [3, 4]]).shape
@@ -57,9 +57,9 @@ def as_pixels(given: Any, *, name: str = "the image") -> NDArray[Any]:
 
 
 def floats(pixels: NDArray[Any]) -> NDArray[Any]:
-    """A copy of pixels as float32 or, if some lie beyond 2**24, as float64 with the others rounded as float32 rounds.
+    """Copy pixels to float32 or, if some exceed 2**24, to float64 with the others rounded to float32.
 
-    So each pixel's value is the same in whatever region of an image it is read.
+    Each pixel thus has the same value whichever region of an image it is read with.
 
     Example:
         >>> floats(np.array([3, 2**24 + 1])).tolist()

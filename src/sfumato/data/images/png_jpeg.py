@@ -1,9 +1,9 @@
-"""PNG, decoded by imagecodecs, and JPEG, decoded by Pillow.
+"""Read and write PNG, decoded by imagecodecs, and read JPEG, decoded by Pillow.
 
-Only the parts of a file that make pixels are handed to them: text, profiles, EXIF and animation, where warnings and
-work come from, stay out. Neither format allows random access, so each ``read`` decodes the whole picture. Grey pictures
+The decoders get only the parts of a file that hold pixels: text, profiles, EXIF and animation, which cause warnings and
+extra work, are left out. Neither format allows random access, so each ``read`` decodes the whole picture. Grey pictures
 are ``YX``, colour ``YXC``; palettes become colours, and CMYK becomes RGB. Values are as stored, 8 or 16 bit; fewer bits
-are stretched to 8. EXIF orientation is left alone.
+are stretched to 8. EXIF orientation is ignored.
 """
 
 import io
@@ -37,7 +37,7 @@ __all__ = [
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 PRINT_PIXEL_M = 0.0254 / 4800
-"""Pixels as large as this, in metres, tell how large to print (up to 4800 dpi), not how large the specimen was."""
+"""Pixel sizes from here up, in metres, are printing resolutions (up to 4800 dpi), not sizes in the specimen."""
 
 _PNG_PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 _IDAT_BYTES = 2**30
@@ -48,12 +48,12 @@ _JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_KEPT = frozenset(range(0xC0, 0xE1)) | {0xEE}
 """Segments that matter for pixels: tables, frames, scans, JFIF and Adobe's note on colour."""
 
-# imagecodecs tells of oddities by logging; what matters is raised, so the log needs no reader.
+# imagecodecs logs oddities; faults that matter are raised, so the log is silenced.
 logging.getLogger("imagecodecs").addHandler(logging.NullHandler())
 
 
 class _Picture(NamedTuple):
-    """What the header says, and the file stripped to what makes pixels."""
+    """The header, and the file reduced to the parts that hold pixels."""
 
     width: int
     height: int
@@ -115,7 +115,7 @@ def _open(path: Path, format: str, *, axes: str | None, memory_budget: int) -> I
 
 
 def _png_chunks(file: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Name, content and whole of each chunk."""
+    """Yield the name, the content and the whole of each chunk."""
     position = len(_PNG_MAGIC)
     while position + 12 <= len(file):
         length, name = struct.unpack_from(">I4s", file, position)
@@ -156,7 +156,7 @@ def _png_pixel_size(content: bytes) -> dict[str, PixelSize]:
     per_m_x, per_m_y, is_metre = struct.unpack(">IIB", content)
     if not is_metre or min(per_m_x, per_m_y) * PRINT_PIXEL_M <= 1:
         return {}
-    # Three units of the last place are lost to the whole number of pixels per metre.
+    # Seven digits: storing whole pixels per metre loses the rest.
     return {axis: PixelSize(float(f"{1e6 / n:.7g}"), "micrometer") for axis, n in (("X", per_m_x), ("Y", per_m_y))}
 
 
@@ -167,7 +167,7 @@ def _decode_png(picture: _Picture) -> Array:
 
 
 def jpeg_frame(file: bytes) -> tuple[int, int, int, int]:
-    """Bits, rows, columns and channels that a JPEG tells of before its first scan, or zeros."""
+    """Bits, rows, columns and channels that a JPEG declares before its first scan, or zeros."""
     for marker, content in _jpeg_segments(file):
         if marker in _JPEG_FRAMES:
             bits, rows, columns, channels = struct.unpack_from(">BHHB", content, 4)
@@ -176,7 +176,7 @@ def jpeg_frame(file: bytes) -> tuple[int, int, int, int]:
 
 
 def _jpeg_segments(file: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and whole of each segment; the first scan comes with all that follows."""
+    """Yield the marker and the whole of each segment; the first scan includes everything after it."""
     position = 2
     while position + 4 <= len(file) and file[position] == 0xFF:
         marker, length = file[position + 1], int.from_bytes(file[position + 2 : position + 4], "big")
@@ -207,7 +207,7 @@ def _decode_jpeg(picture: _Picture) -> Array:
 
 
 def check_png(dtype: np.dtype[Any], channels: int, pixel_size: Mapping[str, PixelSize]) -> None:
-    """Refuse what a PNG cannot hold."""
+    """Raise ImageError for an image that a PNG cannot hold."""
     if dtype.name not in ("uint8", "uint16") or channels > 4 or set(pixel_size) not in (set(), {"X", "Y"}):
         raise ImageError(
             f"the image is {dtype} with {channels} channels and pixel sizes for {sorted(pixel_size)}; a PNG holds "
@@ -221,10 +221,10 @@ def write_png(path: Path, pixels: Array, pixel_size: Mapping[str, PixelSize], me
     """Write a PNG file.
 
     Args:
-        path: Where to.
+        path: Path of the file to write.
         pixels: uint8 or uint16, shape (Y, X) or (Y, X, C) with 1 to 4 channels.
-        pixel_size: For X and Y; kept as whole pixels per metre.
-        metadata: Anything JSON can hold.
+        pixel_size: Pixel sizes for X and Y; stored as whole pixels per metre.
+        metadata: JSON values to store with the pixels.
     """
     write_png_rows(path, [pixels], pixels.shape, pixels.dtype, pixel_size, metadata)
 
@@ -237,7 +237,7 @@ def write_png_rows(
     pixel_size: Mapping[str, PixelSize],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a PNG file whose rows come in parts, as :func:`write_png` does."""
+    """Write a PNG file like :func:`write_png`, from parts of its rows."""
     height, width, channels = (*shape, 1)[:3]
     colour = {1: _GREY, 2: _GREY_ALPHA, 3: _COLOUR, 4: _COLOUR_ALPHA}[channels]
     with path.open("wb") as file:

@@ -1,14 +1,15 @@
-"""Pyramids: an image on coarser and coarser grids, each pixel the mean of those it covers on the grid below.
+"""Plan and compute image pyramids: coarser and coarser grids whose pixels are means over the grid below.
 
-Each level halves Y and X. It halves Z as well where that brings voxels closer to cubes, that is, where a voxel would
-else be thinner along Z than its other sides by more than the square root of 2; without pixel sizes voxels count as
-cubes. A length that is odd is rounded up, and the last pixel is then the mean of what exists. Axes of length 1 stay.
+Each level halves Y and X. It also halves Z if that brings voxels closer to cubes, that is, if a voxel would otherwise
+be thinner along Z than along its other sides by more than the square root of 2; without pixel sizes, voxels count as
+cubes. Odd lengths are rounded up, and the last pixel is then the mean of the pixels that exist. Axes of length 1 stay.
 
-Pixel 0 of a level that joins f pixels of the finest one has its centre between pixels 0 and f - 1 of those, so it lies
+On a level that joins f pixels of the finest level, the centre of pixel 0 lies between the finest pixels 0 and f - 1,
+which is
 
 .. math:: (f - 1) / 2
 
-finest pixels away from the centre of their first.
+finest pixels away from the centre of the first of them.
 """
 
 import math
@@ -24,7 +25,7 @@ __all__ = ["Level", "halve_pixels", "plan_levels"]
 
 
 class Level(NamedTuple):
-    """One grid of a pyramid: its shape, and how many pixels of the finest grid one of its own joins along each axis."""
+    """One grid of a pyramid: its shape, and the number of finest pixels per pixel along each axis."""
 
     shape: tuple[int, ...]
     factors: tuple[int, ...]
@@ -33,7 +34,7 @@ class Level(NamedTuple):
 def plan_levels(
     shape: Sequence[int], axes: str, pixel_size: Mapping[str, PixelSize] | None = None, *, num_levels: int
 ) -> list[Level]:
-    """Grids of a pyramid, the finest first.
+    """Plan the grids of a pyramid, finest first.
 
     Raises:
         ImageError: If the image cannot be halved that often.
@@ -58,7 +59,7 @@ def plan_levels(
 
 
 def _steps(level: Level, axes: str, pixel_size: Mapping[str, PixelSize]) -> list[int]:
-    """Pixels that become one along each axis on the way to the next level."""
+    """Number of pixels joined along each axis to make the next level."""
     factors = dict(zip(axes, level.factors, strict=True))
     halved = {"Y", "X"} | ({"Z"} if "Z" in axes and _is_thin(factors, pixel_size) else set())
     return [2 if axis in halved and length > 1 else 1 for axis, length in zip(axes, level.shape, strict=True)]
@@ -72,21 +73,21 @@ def _is_thin(factors: Mapping[str, int], pixel_size: Mapping[str, PixelSize]) ->
 
 
 def halve_pixels(pixels: Array, steps: Sequence[int]) -> Array:
-    """Means of neighbours, in the type of the pixels.
+    """Average neighbouring pixels, in the type of the pixels.
 
     Args:
-        pixels: Starting at an even pixel along the axes to be halved.
+        pixels: Pixels that start at an even position along the axes to be halved.
         steps: 1 or 2 for each axis.
 
     Returns:
-        Whole numbers are rounded, halves to the even one. The mean of anything with a NaN is NaN.
+        The means. Integers are rounded, halves to even. Means that include a NaN are NaN.
     """
     wide = np.complex128 if pixels.dtype.kind == "c" else np.float64
     means = pixels.astype(wide)
     for axis, step in enumerate(steps):
         if step == 2:
             first, second = (means.take(range(start, means.shape[axis], 2), axis) for start in (0, 1))
-            # Along each axis a pixel has one or two below it, so means of means are the mean of them all.
+            # A pixel covers one or two pixels along each axis, so the mean of means is the mean of all of them.
             pairs = tuple(slice(length) for length in second.shape)
             first[pairs] = (first[pairs] + second) / 2
             means = first

@@ -1,4 +1,4 @@
-"""Pixels that lie in a file as one plain block: npy, MRC, uncompressed TIFF."""
+"""Read images whose pixels are one plain block of a file: npy, MRC and uncompressed TIFF."""
 
 import math
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ from sfumato.system.errors import ImageError
 __all__ = ["RawImage"]
 
 _SMALL = 2**18
-"""Bytes that are read faster than a memory map is made."""
+"""Images up to this many bytes are faster to read whole than to map."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawImage(Image):
-    """An image whose pixels lie in one block of its file; a region is read through a memory map, a small image whole.
+    """An image whose pixels lie in one block of its file; regions are read through a memory map, small images whole.
 
     Attributes:
-        offset: Where the block starts, in bytes.
+        offset: Start of the block, in bytes.
         stored: Type of the pixels in the file, with its byte order.
         fortran: Whether the first axis runs fastest.
     """

@@ -1,4 +1,4 @@
-"""Pictures as shares of the brightest value that their type can hold: 255 of a byte is 1."""
+"""Scale integer pictures to shares of the largest value of their type: 255 in a byte becomes 1."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["as_shares", "brightest"]
 
 
 def brightest(dtype: np.dtype[Any]) -> float:
-    """The largest whole number of a type; 1 of types of other numbers, which are shares already.
+    """Largest value of an integer type; 1 for other types, whose values already are shares.
 
     Example:
         >>> brightest(np.dtype(np.uint8)), brightest(np.dtype(np.float32))
@@ -21,7 +21,7 @@ def brightest(dtype: np.dtype[Any]) -> float:
 
 
 def as_shares(image: Image) -> Image:
-    """The image with pixels between 0 and 1, if they are whole numbers; any other stays as it is.
+    """Scale an image of integers so that its largest possible value is 1; other images are returned unchanged.
 
     Example:
         >>> from sfumato.data.images.array_image import ArrayImage

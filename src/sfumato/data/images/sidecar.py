@@ -1,8 +1,8 @@
-"""What an image says of its origin: in its own metadata or, where its format has no room for it, in a file beside it.
+"""Store metadata about the origin of an image beside it, if its format has no room for metadata.
 
-A ``.npy`` holds numbers alone, and the labels of an ``.mrc`` are too short. Beside ``cells.npy`` stands
-``cells.npy.sfumato.json``: the metadata, and size and hash of the image that they belong to. An image that was replaced
-or changed since says nothing of its origin.
+A ``.npy`` holds only numbers, and the labels of an ``.mrc`` are too short. So ``cells.npy`` gets a file
+``cells.npy.sfumato.json`` with the metadata, and the size and hash of the image they belong to. If the image was
+replaced or changed since, the metadata are ignored.
 """
 
 import json
@@ -27,7 +27,7 @@ def needs_sidecar(image: str | Path) -> bool:
 
 
 def sidecar_of(image: str | Path) -> Path:
-    """Where the metadata of such an image are.
+    """Path of the file with the metadata of an image.
 
     Example:
         >>> sidecar_of("cells.npy").name
@@ -37,7 +37,7 @@ def sidecar_of(image: str | Path) -> Path:
 
 
 def origin_of(image: str | Path) -> dict[str, Any]:
-    """Metadata that sfumato wrote with an image; nothing if it did not, or the image was replaced since.
+    """Read the metadata that sfumato wrote with an image; empty if there are none or the image was replaced since.
 
     Raises:
         ImageError: If the image cannot be opened.
@@ -52,19 +52,19 @@ def origin_of(image: str | Path) -> dict[str, Any]:
 
 
 def check_sidecar(image: str | Path) -> None:
-    """Refuse to write beside an image where somebody's own file has the name that the sidecar would get."""
+    """Raise ImageError if a file that sfumato did not write has the name of the sidecar."""
     sidecar = sidecar_of(image)
     if needs_sidecar(image) and sidecar.exists() and _read(sidecar) is None:
         raise ImageError(f"{sidecar} exists and is not of sfumato; expected a new name; choose another output")
 
 
 def write_sidecar(image: str | Path, metadata: Mapping[str, Any], content: Path) -> None:
-    """Write the metadata of an image that is about to get its name.
+    """Write the metadata of an image that is about to be moved to its final path.
 
     Args:
-        image: Its name.
-        metadata: Anything JSON can hold.
-        content: Where its bytes are now.
+        image: Final path of the image.
+        metadata: JSON values.
+        content: Current path of the image.
 
     Raises:
         StorageError: If the place cannot be written to.
@@ -77,7 +77,7 @@ def write_sidecar(image: str | Path, metadata: Mapping[str, Any], content: Path)
 
 
 def _read(sidecar: Path) -> dict[str, Any] | None:
-    """What a sidecar holds, or None if there is none or it is another kind of file."""
+    """Read a sidecar; None if it does not exist or is another kind of file."""
     try:
         if sidecar.stat().st_size > _LONGEST:
             return None

@@ -1,4 +1,4 @@
-"""Slabs: an image cut so that its parts, read one after the other and put end to end, are the pixels of a file."""
+"""Cut an image into slabs that, read in order and concatenated, are the pixels of a file."""
 
 import itertools
 import math
@@ -15,16 +15,17 @@ def slabs(image: Image, axes: str, *, num_bytes: int, whole: str = "", multiple:
     """Read an image part by part, in C order.
 
     Args:
-        image: To be read.
-        axes: Order in which its pixels are wanted; axes that it lacks have length 1, and those of length 1 may be left
+        image: The image to read.
+        axes: Order of the axes in the result; axes that the image lacks get length 1, and axes of length 1 may be left
             out.
-        num_bytes: Size of a part, roughly. Lengths are powers of two, as those of chunks are, so that few chunks are
+        num_bytes: Approximate size of a part. Lengths are powers of two, like those of chunks, so that few chunks are
             decoded twice.
-        whole: Last axes that are not cut, however long.
-        multiple: Of which the cut axis has lengths, but for the last part, where ``whole`` follows on it.
+        whole: Last axes, which are never cut, whatever their length.
+        multiple: If the cut axis comes right before ``whole``, its lengths are multiples of this, except for the last
+            part.
 
     Yields:
-        Arrays with all axes, of which those before the cut one have length 1.
+        Arrays with all axes; the axes before the cut one have length 1.
     """
     lengths = [dict(zip(image.axes, image.shape, strict=True)).get(axis, 1) for axis in axes]
     inner = [math.prod(lengths[place + 1 :]) * image.dtype.itemsize for place in range(len(axes))]

@@ -1,9 +1,9 @@
-"""Where the files of a store are put: a folder, so that they outlive a crash of the machine, or an address.
+"""Put the files of a store durably into a folder or at an address.
 
-Both know files by keys such as ``0/c/3/7``. A file appears whole or not at all, and is safe once ``put`` returns.
-Zarr's own store for folders renames files into place but does not flush them, so a chunk that a journal calls done
-could be empty after a power cut; that is why folders are written to in a way of our own. Addresses go through Zarr's
-``FsspecStore``: object stores put whole objects, and answer when they have them.
+Both identify files by keys such as ``0/c/3/7``. A file appears whole or not at all, and is safe once ``put`` returns,
+even if the machine crashes. Zarr's own store for folders renames files into place but does not flush them, so a chunk
+that a journal lists as done could be empty after a power cut; that is why folders are written here. Addresses go
+through Zarr's ``FsspecStore``: object stores write whole objects and confirm when they have them.
 """
 
 import asyncio
@@ -30,42 +30,42 @@ __all__ = ["Address", "Folder", "Storage", "fsspec_store", "storage_at"]
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{32}\.unfinished")
 _QUOTE_LENGTH = 300
 _PLAIN = {"headers": {"Accept-Encoding": "identity"}, "auto_decompress": False}
-"""For HTTP: what is sent is as long as it claims; a server that compresses it could send any length in a few bytes."""
+"""Disable HTTP compression: a compressing server could send any length in a few bytes."""
 
 
 class Storage(Protocol):
-    """What a folder and an address have in common."""
+    """The common interface of folders and addresses."""
 
     def get(self, key: str) -> bytes | None:
         """Content of a file, or None if there is none."""
 
     def ends(self, key: str, length: int) -> tuple[int, bytes, bytes] | None:
-        """Size of a file with its first and its last so many bytes, or None if there is none; no more of it is read."""
+        """Size of a file, with its first and last ``length`` bytes, or None if there is none; nothing else is read."""
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write files, each whole or not at all; when this returns they are safe."""
 
     def create(self, files: Mapping[str, bytes], last: str) -> None:
-        """Write the first files of a new store so that the one called ``last`` is there only if all are.
+        """Write the first files of a new store; the file ``last`` exists only if all others do.
 
-        Where a store is already, or another process makes it meanwhile, nothing happens.
+        If a store already exists, or another process creates it meanwhile, nothing happens.
         """
 
     def is_free(self, expected: Mapping[str, bytes]) -> bool:
-        """Whether nothing is there, or nothing but some of the files that a stopped ``create`` could have left."""
+        """Whether there is nothing, or only files that an interrupted ``create`` could have left."""
 
     def remove_leftovers(self) -> None:
-        """Remove unfinished files of processes that were killed; to be called while no process writes."""
+        """Remove unfinished files of killed processes; call this only while no process writes."""
 
 
 def storage_at(place: str | os.PathLike[str]) -> Storage:
-    """The storage at a path, or at an address such as ``s3://bucket/name.zarr``."""
+    """Return the storage at a path or at an address such as ``s3://bucket/name.zarr``."""
     name = os.fspath(place)
     return Address(name) if "://" in name else Folder(Path(name))
 
 
 class Folder:
-    """A folder on this machine or a file system it shares."""
+    """A folder on a local or shared file system."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class Folder:
                 return None
 
     def ends(self, key: str, length: int) -> tuple[int, bytes, bytes] | None:
-        """Size of a file with its first and its last so many bytes, or None if there is none."""
+        """Size of a file, with its first and last ``length`` bytes, or None if there is none."""
         with _writing(self.path):
             try:
                 with self._file(key).open("rb") as file:
@@ -95,7 +95,7 @@ class Folder:
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write files, each to a temporary name that is flushed and then renamed; then flush the folders.
 
-        The folder itself is not made: one that is gone was removed while somebody wrote to it.
+        The folder itself is not created: if it is gone, it was removed while being written to.
         """
         if not self.path.is_dir():
             raise StorageError(
@@ -111,7 +111,7 @@ class Folder:
                 self._sync(folder)
 
     def create(self, files: Mapping[str, bytes], last: str) -> None:
-        """Write the files to a folder of another name, and rename that."""
+        """Write the files to a temporary folder and rename it."""
         unfinished = _unfinished(self.path)
         with _writing(self.path):
             try:
@@ -126,7 +126,7 @@ class Folder:
                 shutil.rmtree(unfinished, ignore_errors=True)
 
     def is_free(self, expected: Mapping[str, bytes]) -> bool:
-        """Whether there is nothing, or an empty folder."""
+        """Whether the path does not exist or is an empty folder."""
         if not self.path.parent.is_dir():
             raise StorageError(
                 f"{self.path.parent} is no folder; expected one to make {self.path.name} in; make it first"
@@ -134,7 +134,7 @@ class Folder:
         return not os.path.lexists(self.path) or (self.path.is_dir() and not any(self.path.iterdir()))
 
     def remove_leftovers(self) -> None:
-        """Remove unfinished files inside, and unfinished folders of this name beside."""
+        """Remove unfinished files inside, and unfinished folders of this name beside it."""
         with _writing(self.path):
             for folder, _, names in os.walk(self.path):
                 for name in names:
@@ -151,14 +151,14 @@ class Folder:
         return self.path.joinpath(*parts)
 
     def _make(self, folder: Path) -> None:
-        """Make a folder inside this one, but never this one itself."""
+        """Create a folder inside this one, but never this one itself."""
         if folder == self.path or folder.is_dir():
             return
         self._make(folder.parent)
         folder.mkdir(exist_ok=True)
 
     def _sync(self, folder: Path) -> None:
-        """Flush names in a folder, and once its own: whoever made it may have been killed before doing so."""
+        """Flush a folder and, once, its own name: the process that created it may have been killed before doing so."""
         sync_folder(folder)
         if folder != self.path and folder not in self._lasting:
             self._sync(folder.parent)
@@ -166,7 +166,7 @@ class Folder:
 
 
 class Address:
-    """An address that fsspec knows: an object store, or ``memory://`` of this process."""
+    """An address that fsspec supports: an object store, or ``memory://`` in this process."""
 
     def __init__(self, address: str) -> None:
         self.address = address.rstrip("/")
@@ -179,7 +179,7 @@ class Address:
             return None if buffer is None else buffer.to_bytes()
 
     def ends(self, key: str, length: int) -> tuple[int, bytes, bytes] | None:
-        """Size of an object with its first and its last so many bytes, or None if there is none."""
+        """Size of an object, with its first and last ``length`` bytes, or None if there is none."""
 
         async def part(start: int, stop: int) -> bytes:
             buffer = await self._store.get(key, default_buffer_prototype(), RangeByteRequest(start, stop))
@@ -195,7 +195,7 @@ class Address:
             return size, sync(part(0, min(length, size))), sync(part(max(0, size - length), size))
 
     def put(self, files: Mapping[str, bytes]) -> None:
-        """Put objects, all at once."""
+        """Put all objects concurrently."""
 
         async def put_all() -> None:
             make = default_buffer_prototype().buffer.from_bytes
@@ -205,12 +205,12 @@ class Address:
             sync(put_all())
 
     def create(self, files: Mapping[str, bytes], last: str) -> None:
-        """Put all objects, and then the one that makes them a store."""
+        """Put all objects, and last the one that makes them a store."""
         self.put({key: content for key, content in files.items() if key != last})
         self.put({last: files[last]})
 
     def is_free(self, expected: Mapping[str, bytes]) -> bool:
-        """Whether every object there is one that a stopped ``create`` would have put, with the same content."""
+        """Whether every existing object is one that an interrupted ``create`` would have put, with the same content."""
 
         async def is_free() -> bool:
             async for key in self._store.list():
@@ -223,12 +223,12 @@ class Address:
         return known and all(self.get(key) in (None, content) for key, content in expected.items())
 
     def remove_leftovers(self) -> None:
-        """There are none: an object that was not put whole does not exist."""
+        """Do nothing: an object that was not put completely does not exist."""
 
 
 def _put(file: Path, content: bytes) -> None:
-    """Write a file beside its place, flush it and move it there."""
-    # Two processes may do the same task, so that the name must be one's own.
+    """Write a temporary file beside the target, flush it and rename it."""
+    # Two processes may do the same task, so the temporary name must be unique.
     unfinished = _unfinished(file)
     try:
         with unfinished.open("xb") as handle:
@@ -247,10 +247,10 @@ def _unfinished(path: Path) -> Path:
 
 
 def fsspec_store(address: str, *, read_only: bool = False) -> FsspecStore:
-    """Zarr's store at an address.
+    """Open Zarr's store at an address.
 
     Raises:
-        ImageError: If there is no such kind of address, or its libraries are missing.
+        ImageError: If this kind of address is unknown, or its libraries are missing.
     """
     if ".." in address.split("/"):
         raise ImageError(f"the address is {address!r}; expected one without '..'; spell it out")
@@ -270,7 +270,7 @@ def fsspec_store(address: str, *, read_only: bool = False) -> FsspecStore:
 
 @contextlib.contextmanager
 def _writing(place: Any) -> Iterator[None]:
-    """Border of the storage: what a system or a library raises inside leaves as a :class:`StorageError`."""
+    """Turn any exception of the system or a library inside this context into a :class:`StorageError`."""
     try:
         yield
     except SfumatoError:

@@ -1,11 +1,11 @@
-"""TIFF, OME-TIFF and ImageJ's TIFF.
+"""Read TIFF, OME-TIFF and ImageJ TIFF files.
 
-tifffile takes the directories of a file apart. What is kept is a table of where each strip or tile lies, from which
-regions are read without it, so that images can be shared by threads and processes and only what a region needs is
-decoded. An uncompressed stack that lies in one block is read through a memory map.
+tifffile parses the directories of a file. Only a table of the positions of all strips or tiles is kept. Regions are
+read from it without tifffile, so that images can be shared by threads and processes, and only the necessary parts are
+decoded. An uncompressed stack in one block is read through a memory map.
 
-Of several images in a file the first is read, at full resolution. Values are as stored: palettes are not looked up.
-Resolution tags are believed if ImageJ wrote them with a unit, or else if their pixels are smaller than a printer's.
+If a file has several images, the first is read, at full resolution. Values are as stored: palettes are not applied.
+Resolution tags are trusted if ImageJ wrote them with a unit, or if their pixels are smaller than a printer's.
 """
 
 import json
@@ -43,18 +43,18 @@ _COMPLEX_INTEGERS = 5
 _FAX, _JPEG, _WEBP = 3, frozenset({6, 7, 33007, 34892}), frozenset({34927, 50001})
 _GREY, _RGB, _CMYK, _YCBCR = 1, 2, 5, 6
 _JPEG_COLOURS = {_RGB: _RGB, _YCBCR: _RGB, _CMYK: 4}
-"""What pixels become, in the numbers of JPEG, by TIFF's number of what they are."""
+"""Colour space to decode to (JPEG number), by the photometric number in the TIFF."""
 _MOST_TAGS = 4096
 
-# tifffile tells of oddities by logging; what matters is raised here, so the log needs no reader.
+# tifffile logs oddities; faults that matter are raised here, so the log is silenced.
 logging.getLogger("tifffile").addHandler(logging.NullHandler())
 
 
 def open_tiff(path: Path, *, axes: str | None, memory_budget: int) -> Image:
     """Open a TIFF file.
 
-    Axes are those of the OME-XML, of ImageJ or of tifffile's own note, without those of length 1 that the first two
-    always name; samples of a pixel are C. Otherwise pages are Z, or the last letters of ``STCZYX``.
+    Axes come from the OME-XML, ImageJ's metadata or tifffile's own note, without the axes of length 1 that the first
+    two always name; samples of a pixel are C. Otherwise pages are Z, or the last letters of ``STCZYX``.
     """
     with reading(path, "TIFF"):
         _check_page_chain(path)
@@ -80,7 +80,7 @@ def open_tiff(path: Path, *, axes: str | None, memory_budget: int) -> Image:
 
 
 def _check_page_chain(path: Path) -> None:
-    """Follow the chain of pages once, since one that bites its tail is endless."""
+    """Follow the chain of pages once and refuse a circular one, which would be endless."""
     with path.open("rb") as file:
         start = file.read(16)
         order = "<" if start[:1] == b"I" else ">"
@@ -109,14 +109,14 @@ def _check_page_chain(path: Path) -> None:
 
 
 class _Stack(NamedTuple):
-    """The pages of one image and what they are together."""
+    """The pages of one image and their joint properties."""
 
     format: str
     axes: str
     shape: tuple[int, ...]
     page: Any  # tifffile.TiffPage
     pages: Sequence[Any]
-    block: int | None  # where all pixels lie one after the other, if they do
+    block: int | None  # offset of the pixels if they are contiguous
     pixel_size: Mapping[str, PixelSize]
     metadata: Mapping[str, Any]
 
@@ -154,7 +154,7 @@ def _series_stack(file: tifffile.TiffFile) -> _Stack:
 
 
 def _letters(axes: Sequence[str], *, samples: bool) -> str:
-    """Our letters for tifffile's, whose S are the samples of a pixel."""
+    """Translate tifffile's axis letters, where S stands for the samples of a pixel."""
     return fill_axes(["C" if axis == "S" and samples else axis for axis in axes])
 
 
@@ -170,7 +170,7 @@ def _stored_dtype(page: Any) -> np.dtype[Any]:
 
 
 def _packed(path: Path, stack: _Stack, facts: dict[str, Any]) -> TiffImage:
-    """The table of segments, checked against the size of the file."""
+    """Make the table of segments, checked against the size of the file."""
     page = stack.page
     tiled, packing = bool(page.is_tiled), _packing(page)
     if tiled and page.tiledepth != 1:
@@ -193,7 +193,7 @@ def _packed(path: Path, stack: _Stack, facts: dict[str, Any]) -> TiffImage:
 
 
 def _packing(page: Any) -> Packing:
-    """How the samples of a page are packed, if they can be unpacked."""
+    """Return how the samples of a page are packed; raises DamageError if they cannot be unpacked."""
     compression, predictor = int(page.compression), int(page.predictor)
     subsampled = page.is_subsampled and compression not in _JPEG
     if not can_unpack(compression, predictor) or subsampled:
@@ -209,12 +209,12 @@ def _packing(page: Any) -> Packing:
     elif compression == _FAX:
         options = {"t4options": page.tags.valueof(292) or 0}
     elif compression in _WEBP and page.samplesperpixel == 4:
-        options = {"hasalpha": True}  # which a segment may leave out
+        options = {"hasalpha": True}  # a segment may omit it
     return Packing(compression, predictor, _stored_dtype(page), page.bitspersample, page.fillorder == 2, options)
 
 
 def _jpeg_colours(page: Any) -> dict[str, int]:
-    """Which colours a JPEG inside a TIFF has and which are wanted, where its own bytes do not say."""
+    """Colour spaces of a JPEG inside a TIFF and of the result, where the JPEG itself does not specify them."""
     if page.planarconfig != 1:
         return {"outcolorspace": _GREY}
     if page.extrasamples or page.photometric not in _JPEG_COLOURS:
@@ -251,7 +251,7 @@ def _segments(path: Path, pages: Sequence[Any], grid: Grid) -> tuple[npt.NDArray
 
 
 def _page_ndim(stack: _Stack, grid: Grid) -> int:
-    """How many of the last axes lie within one page; the others run over pages."""
+    """Number of last axes within one page; the other axes run over pages."""
     long = [n for n in grid.shape if n > 1]
     for ndim in range(len(stack.shape), 0, -1):
         inner, outer = stack.shape[-ndim:], stack.shape[:-ndim]
@@ -261,7 +261,7 @@ def _page_ndim(stack: _Stack, grid: Grid) -> int:
 
 
 def _imagej_sizes(note: Mapping[str, Any], page: Any) -> dict[str, PixelSize]:
-    """Pixel sizes that ImageJ wrote: tags for X and Y, a note with the unit for all."""
+    """Pixel sizes written by ImageJ: tags for X and Y, and a note with the unit of all axes."""
     unit = str(note.get("unit", ""))
     sizes = {axis: PixelSize.known(1 / density, unit) for axis, density in _densities(page)}
     sizes["Z"] = PixelSize.known(_positive(note.get("spacing")), unit)
@@ -285,7 +285,7 @@ def _tag_sizes(page: Any, metres: Mapping[int, float]) -> dict[str, PixelSize]:
 
 
 def _densities(page: Any) -> Iterator[tuple[str, float]]:
-    """Pixels per unit along X and Y, where the tags are sound."""
+    """Yield the pixels per unit along X and Y, where the tags are valid."""
     for axis in "XY":
         tag = page.tags.get(f"{axis}Resolution")
         if tag is not None and min(tag.value) > 0:

@@ -1,8 +1,8 @@
-"""Strips and tiles of a TIFF page, from packed bytes to pixels, decoded by imagecodecs.
+"""Decode the strips and tiles of a TIFF page from packed bytes to pixels, with imagecodecs.
 
-Each decoder stops at the size that the page's header gives, so that a small file cannot unpack into a large block.
-The decoders of JPEG, JPEG 2000 and JPEG XR allocate or write before they compare sizes: there the size inside the strip
-is looked at first.
+Each decoder stops at the size given in the page's header, so a small file cannot unpack to a large block. The decoders
+of JPEG, JPEG 2000 and JPEG XR allocate or write before they compare sizes, so for these the size declared in the strip
+is checked first.
 """
 
 import struct
@@ -26,7 +26,7 @@ _LERC, _EER = 34887, frozenset({65000, 65001, 65002})
 _PICTURES = tifffile.TIFF.IMAGE_COMPRESSIONS | {_LERC}
 _EXPANSION = {1: 1, 5: 2800, 8: 1040, 32946: 1040, 32773: 64}
 _PICTURE_SAMPLE_BYTES = 12
-"""What the decoders of pictures take beside their result, for each sample: floats or whole numbers, in copies."""
+"""Bytes per sample that picture decoders need in addition to the result, for float and integer copies."""
 _JPEG_2000_START, _JPEG_XR_START = b"\xff\x4f\xff\x51", b"WMPHOTO\0"
 
 
@@ -34,12 +34,12 @@ class Packing(NamedTuple):
     """How the samples of a page are packed.
 
     Attributes:
-        compression: TIFF's number of it.
-        predictor: TIFF's number of what was done to the samples before.
-        stored: Their type, with its byte order.
-        bits: Of a sample in the file.
-        reverses_bits: Whether the bits of each byte run the other way.
-        options: What the decoder must be told beside the bytes, such as the tables that all strips of a page share.
+        compression: TIFF's number of the compression.
+        predictor: TIFF's number of the predictor applied before compression.
+        stored: Type of the samples, with its byte order.
+        bits: Bits per sample in the file.
+        reverses_bits: Whether the bits of each byte are in reverse order.
+        options: Further options of the decoder, such as the tables that all strips of a page share.
     """
 
     compression: int
@@ -51,32 +51,32 @@ class Packing(NamedTuple):
 
     @property
     def expansion(self) -> float:
-        """How many bytes one packed byte can become at most."""
+        """Largest number of bytes that one packed byte can become."""
         return _EXPANSION.get(self.compression, float("inf"))
 
     def working_bytes(self, samples: int) -> int:
-        """Memory that unpacking takes at most, with its result."""
+        """Upper bound on the memory for unpacking, including the result."""
         extra = _PICTURE_SAMPLE_BYTES if self.compression in _PICTURES else 0
         return samples * (3 * self.stored.itemsize + extra)
 
 
 def can_unpack(compression: int, predictor: int) -> bool:
-    """Whether there is a decoder."""
+    """Whether a decoder exists."""
     known: bool = compression in tifffile.TIFF.DECOMPRESSORS and predictor in tifffile.TIFF.UNPREDICTORS
     return known and compression not in _EER
 
 
 def unpack(packed: bytes, packing: Packing, shape: tuple[int, int, int], least: tuple[int, int]) -> Array:
-    """Pixels of one strip or tile.
+    """Decode the pixels of one strip or tile.
 
     Args:
-        packed: As in the file.
-        packing: How they were packed.
-        shape: (rows, columns, samples) of a whole one.
-        least: Rows and columns that lie in the image; a file may leave out those that do not.
+        packed: Bytes as stored in the file.
+        packing: How they are packed.
+        shape: (rows, columns, samples) of a full strip or tile.
+        least: Rows and columns inside the image; a file may omit the others.
 
     Returns:
-        At least the pixels that lie in the image.
+        At least the pixels inside the image.
     """
     if packing.compression in _CCITT:
         decode = getattr(imagecodecs, f"{_CCITT[packing.compression]}_decode")
@@ -88,7 +88,7 @@ def unpack(packed: bytes, packing: Packing, shape: tuple[int, int, int], least: 
 
 
 def _picture(packed: bytes, packing: Packing, shape: tuple[int, int, int], least: tuple[int, int]) -> Array:
-    """A strip or tile that is a picture of its own, whole or without what lies outside of the image."""
+    """Decode a strip or tile that is a picture of its own, full or cropped to the image."""
     fitting = list(dict.fromkeys([shape[:2], least, (least[0], shape[1])]))
     declared = _declared_size(packed, packing.compression, packing.stored.itemsize)
     if declared is not None and declared not in fitting:
@@ -106,7 +106,7 @@ def _picture(packed: bytes, packing: Packing, shape: tuple[int, int, int], least
 
 
 def _declared_size(packed: bytes, compression: int, itemsize: int) -> tuple[int, int] | None:
-    """Rows and columns that a picture says it has, if its decoder would trust it."""
+    """Rows and columns that a picture declares, for decoders that would trust them."""
     if compression in _JPEG:
         _, rows, columns, _ = jpeg_frame(packed)
         return rows, columns
@@ -125,7 +125,7 @@ def _declared_size(packed: bytes, compression: int, itemsize: int) -> tuple[int,
 
 
 def _numbers(packed: bytes, packing: Packing, shape: tuple[int, int, int], least_rows: int) -> Array:
-    """A strip or tile of plain numbers, row after row, each row in whole bytes."""
+    """Decode a strip or tile of plain numbers, row by row, each row in whole bytes."""
     rows, columns, samples = shape
     row_bytes = -(-columns * samples * packing.bits // 8)
     block: Any = imagecodecs.bitorder_decode(packed) if packing.reverses_bits else packed
@@ -143,7 +143,7 @@ def _numbers(packed: bytes, packing: Packing, shape: tuple[int, int, int], least
 
 
 def _samples(block: bytes, packing: Packing, row_length: int) -> Array:
-    """All samples of a block, in native byte order if a predictor is still to be undone."""
+    """Return all samples of a block, in native byte order if a predictor remains to be undone."""
     stored, native = packing.stored, packing.stored.newbyteorder("=")
     if packing.bits == 24 and stored.kind == "f":
         return np.asarray(imagecodecs.float24_decode(block, byteorder="<" if stored.str[0] == "<" else ">"))

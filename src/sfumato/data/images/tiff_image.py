@@ -1,4 +1,4 @@
-"""Pages of a TIFF, packed in strips or tiles, from which regions are read."""
+"""Read regions from TIFF pages that are packed in strips or tiles."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ __all__ = ["Grid", "TiffImage"]
 
 
 class Grid(NamedTuple):
-    """How the pages of an image are packed; all alike."""
+    """How the pages of an image are packed, the same for all pages."""
 
     shape: tuple[int, int, int, int, int]  # (planes of samples, depth, rows, columns, samples side by side)
     segment: tuple[int, int]  # rows and columns of a strip or tile
@@ -29,20 +29,20 @@ class Grid(NamedTuple):
         return planes, depth, -(-rows // self.segment[0]), -(-columns // self.segment[1])
 
     def working_bytes(self) -> int:
-        """Memory that unpacking a segment takes."""
+        """Memory needed to unpack a segment."""
         return self.packing.working_bytes(math.prod(self.segment) * self.shape[4])
 
 
 @dataclass(frozen=True, kw_only=True)
 class TiffImage(Image):
-    """An image whose pages are packed in strips or tiles; a region decodes only those it meets.
+    """An image whose pages are packed in strips or tiles; reading a region decodes only those it touches.
 
     Attributes:
         grid: How each page is packed.
-        offsets: Where each segment starts, shape (pages, segments).
+        offsets: Start of each segment, shape (pages, segments).
         lengths: Packed bytes of each segment, shape (pages, segments).
-        page_ndim: How many of the last axes lie within a page.
-        is_plain: Whether the pixels of each page lie in one block, unpacked, to be read through a memory map.
+        page_ndim: Number of last axes within a page.
+        is_plain: Whether the pixels of each page are one unpacked block, which is read through a memory map.
     """
 
     grid: Grid
@@ -74,7 +74,7 @@ class TiffImage(Image):
         return result.reshape([part.stop - part.start for part in box])
 
     def _fetch_page(self, file: IO[bytes], page: int, box: Box, result: Array) -> None:
-        """Decode what a box of one page meets into ``result``, both with the five axes of the grid."""
+        """Decode a box of one page into ``result``, both with the five axes of the grid."""
         planes, depth, rows, columns, samples = box
         height, width = self.grid.segment
         for plane, z, y, x in itertools.product(
@@ -96,7 +96,7 @@ class TiffImage(Image):
             ] = cut
 
     def _segment(self, file: IO[bytes], page: int, segment: int, row: int, column: int) -> Array:
-        """Pixels of one strip or tile, shape (rows, columns, samples), as far as they lie in the image."""
+        """Read one strip or tile, shape (rows, columns, samples), at least the part inside the image."""
         height, width = self.grid.segment
         shape = (height, width, self.grid.shape[4])
         if self.lengths[page, segment] == 0:

@@ -1,4 +1,4 @@
-"""Writing OME-TIFF, and plain TIFF with a note for what OME-TIFF cannot hold."""
+"""Write OME-TIFF files, or plain TIFF with a JSON note for images that OME-TIFF cannot hold."""
 
 import hashlib
 import itertools
@@ -20,12 +20,12 @@ __all__ = ["TILE", "tiff_order", "write_tiff", "write_tiff_tiles"]
 
 _OME_TYPES = {"int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "float64", "complex64", "complex128"}
 _BIG = 2**32 - 2**25
-"""Bytes above which 32-bit offsets are too short."""
+"""Above this size in bytes, 32-bit offsets are too short."""
 TILE = 256
-"""Side of a tile in pixels, for images that are not smaller."""
+"""Side of a tile in pixels; smaller for smaller images."""
 _TILE_UNIT = 16
 _NO_IDENTITY = str(uuid.UUID(int=0))
-"""Of an OME-TIFF as long as its pixels are not known."""
+"""Placeholder UUID of an OME-TIFF until all its pixels are known."""
 
 
 def write_tiff(
@@ -34,8 +34,8 @@ def write_tiff(
     """Write a TIFF compressed with deflate, one page per plane.
 
     Axes out of ``TCZYX`` make an OME-TIFF, stored in that order; ``channels`` in the metadata names its channels. With
-    S, or numbers that OME does not know (bool, 64-bit integers, float16), it becomes a TIFF whose first page describes
-    axes and pixel sizes in JSON.
+    S, or types that OME does not support (bool, 64-bit integers, float16), the file is a plain TIFF whose first page
+    describes axes and pixel sizes in JSON.
     """
     ordered = tiff_order(axes)
     pixels = np.ascontiguousarray(arrange(array, axes, ordered))
@@ -62,16 +62,16 @@ def write_tiff_tiles(
     pixel_size: Mapping[str, PixelSize],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a TIFF in tiles as its pixels come, so that neither side holds the whole; else as :func:`write_tiff` does.
+    """Write a tiled TIFF like :func:`write_tiff`, from parts, so that the whole image is never in memory.
 
     Args:
-        path: Where to.
-        parts: Whole planes, or rows of one plane by multiples of ``TILE``; put end to end they are the pixels.
-        shape: Of them all.
-        dtype: Of them all.
-        axes: In the order of :func:`tiff_order`.
-        pixel_size: By axis letter.
-        metadata: Anything JSON can hold.
+        path: Path of the file to write.
+        parts: Whole planes, or rows of one plane in multiples of ``TILE``; concatenated they are the pixels.
+        shape: Shape of the whole image.
+        dtype: Type of the pixels.
+        axes: Axes in the order of :func:`tiff_order`.
+        pixel_size: Pixel sizes by axis letter.
+        metadata: JSON values to store with the pixels.
     """
     tile = tuple(min(TILE, -(-length // _TILE_UNIT) * _TILE_UNIT) for length in shape[-2:])
     num_bytes, seen = math.prod(shape) * dtype.itemsize, hashlib.blake2b()
@@ -91,14 +91,14 @@ def write_tiff_tiles(
 
 
 def tiff_order(axes: str) -> str:
-    """The axes in the order of a TIFF, if it can hold them."""
+    """Return the axes in the order of a TIFF, or raise ImageError if it cannot hold them."""
     if not {"Y", "X"} <= set(axes):
         raise ImageError(f"axes are {axes}; expected Y and X among them for a TIFF; name them, or write .npy")
     return "".join(axis for axis in "STCZYX" if axis in axes)
 
 
 def _tiles(parts: Iterable[Array], tile: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[Array]:
-    """Tiles row by row, plane by plane, those at the edges filled up with zeros."""
+    """Yield tiles row by row, plane by plane; tiles at the edges are padded with zeros."""
     for part in parts:
         for plane in part.reshape(-1, *part.shape[-2:]):
             for y, x in itertools.product(*(range(0, n, side) for n, side in zip(plane.shape, tile, strict=True))):
@@ -109,18 +109,18 @@ def _tiles(parts: Iterable[Array], tile: tuple[int, ...], dtype: np.dtype[Any]) 
 
 
 def _counted(tiles: Iterable[Array], seen: "hashlib.blake2b") -> Iterator[Array]:
-    """The same tiles, each of which goes into a hash."""
+    """Yield the tiles unchanged, and add each to a hash."""
     for tile in tiles:
         seen.update(tile.data)
         yield tile
 
 
 def _identify(path: Path, seen: "hashlib.blake2b") -> None:
-    """Give an OME-TIFF an identity made of its content, so that the same image is the same file.
+    """Give an OME-TIFF a UUID made from its content, so that the same image always gives the same file.
 
     Args:
-        path: Of the file, whose identity is still that of all files.
-        seen: Of its pixels; what describes them joins.
+        path: Path of the file, which still has the placeholder UUID.
+        seen: Hash of its pixels; the description is added to it.
     """
     with tifffile.TiffFile(path) as file:
         tag = file.pages.first.tags["ImageDescription"]
@@ -141,7 +141,7 @@ def _is_ome(axes: str, dtype: np.dtype[Any]) -> bool:
 def _note(
     axes: str, dtype: np.dtype[Any], pixel_size: Mapping[str, PixelSize], metadata: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What tifffile makes the description of."""
+    """Metadata from which tifffile makes the description."""
     if not _is_ome(axes, dtype):
         sizes = {axis: (size.value, size.unit) for axis, size in pixel_size.items()}
         return {"axes": axes, "pixel_size": sizes, "sfumato": dict(metadata)}

@@ -1,4 +1,4 @@
-"""Units of length and time under one spelling, that of OME-Zarr (``micrometer``), whatever a file calls them."""
+"""Convert the units of length and time found in files to the spelling of OME-Zarr (``micrometer``)."""
 
 __all__ = ["SYMBOLS", "is_length", "is_time", "ratio", "unit_from"]
 
@@ -59,7 +59,7 @@ _WORDS = {symbol: word for word, symbol in SYMBOLS.items()} | {
 
 
 def unit_from(text: str) -> str | None:
-    """The unit that a file means by a word or symbol, or None if it is not one.
+    """Find the unit that a word or symbol in a file stands for, or None if it is not a unit.
 
     Example:
         >>> unit_from("micron"), unit_from("nm"), unit_from("pixel")
@@ -82,7 +82,7 @@ def is_time(unit: str) -> bool:
 
 
 def ratio(unit: str, other: str) -> float | None:
-    """How many of the other unit make one of this, or None if one is a length and the other a time.
+    """Number of other units per unit, or None if one is a length and the other a time.
 
     Example:
         >>> ratio("minute", "second")

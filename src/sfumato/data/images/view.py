@@ -1,7 +1,7 @@
-"""A view of an image file: one index of some axes, a crop, the mean over others, binned; read as an image of its own.
+"""View part of an image file as an image of its own: indices of some axes, a crop, the mean over axes, binning.
 
-Raw frames of structured illumination become a widefield image by their mean, and files that hold condition and target
-as channels become a pair, without any new file.
+For example, the mean of raw structured-illumination frames is a widefield image, and a file that holds condition and
+target as channels becomes a pair, without writing any new file.
 """
 
 import math
@@ -20,15 +20,16 @@ __all__ = ["View"]
 
 @dataclass(frozen=True)
 class View:
-    """What of a file is meant.
+    """Part of an image file.
 
     Attributes:
         path: The file.
-        axes: Its axes, where it does not say.
-        pick: Index of axes that the view does not have.
-        crop: First and last (exclusive) index of axes that are not whole.
-        average: Axes over which the mean is taken, such as ``Z``; those that the file lacks are no fault.
-        bin: Blocks of so many pixels along Y and X become one, their mean; a rest at the border is left out.
+        axes: Its axes, if the file does not specify them.
+        pick: Index along each axis that the view drops.
+        crop: First and last (exclusive) index along each axis that is cropped.
+        average: Axes over which the mean is taken, such as ``Z``; axes that the file lacks are ignored.
+        bin: Side in pixels of the blocks along Y and X that are averaged to one pixel; a remainder at the border is
+            left out.
 
     Example:
         >>> import tempfile
@@ -48,10 +49,10 @@ class View:
     bin: int = 1
 
     def open(self) -> Image:
-        """The view as an image; only the file's header is read.
+        """Open the view as an image; only the file's header is read.
 
         Raises:
-            ImageError: If the file cannot be opened or lacks an axis or index that is picked.
+            ImageError: If the file cannot be opened, or lacks an axis or index that the view asks for.
         """
         whole = open_image(self.path, axes=self.axes)
         lengths = dict(zip(whole.axes, whole.shape, strict=True))

@@ -1,7 +1,7 @@
-"""The one way to open a Zarr array, on this machine or at an address, of which nothing is presumed.
+"""Open untrusted Zarr arrays, local or at an address; all other modules open them through this one.
 
-Its document is checked (:mod:`sfumato.data.images.zarr_documents`), Zarr is given what was checked and no other copy,
-and neither a file nor a chunk that it reads can be longer than the document says
+The metadata document is checked (:mod:`sfumato.data.images.zarr_documents`), Zarr is given the checked document and no
+other copy, and no file or chunk that it reads can be longer than the document says
 (:mod:`sfumato.data.images.bounded_codecs`).
 """
 
@@ -28,33 +28,33 @@ from sfumato.system.errors import ImageError
 __all__ = ["CheckedArray", "open_checked", "store_at"]
 
 _BYTES_PER_CHUNK = 4096
-"""What Zarr and we keep in memory for each chunk on the way, besides its pixels."""
+"""Memory that Zarr and this module use per chunk while reading, in addition to its pixels."""
 _Metadata = ArrayV2Metadata | ArrayV3Metadata
 
 
 class _Limits(NamedTuple):
-    """The most bytes that an array may have in each place."""
+    """Largest numbers of bytes in the parts of an array."""
 
     chunk: int
-    """Of a chunk while it is decoded."""
+    """A decoded chunk."""
     part: int
-    """Of an encoded chunk inside a shard."""
+    """An encoded chunk inside a shard."""
     table: int
-    """Of a shard's table of chunks."""
+    """A shard's table of chunks."""
     file: int
-    """Of a whole file."""
+    """A whole file."""
 
 
 def store_at(place: Path | str) -> Store:
-    """Zarr's store of a folder or an address, for reading."""
+    """Open Zarr's store of a folder or an address, for reading."""
     return LocalStore(place, read_only=True) if isinstance(place, Path) else fsspec_store(place, read_only=True)
 
 
 def open_checked(store: Store, name: str = "") -> "CheckedArray":
-    """The array of that name in a store; of it, only its document is read.
+    """Open the array of this name in a store; only its document is read.
 
     Raises:
-        DamageError: If there is none, or one that is not let in.
+        DamageError: If there is no such array, or its document is not accepted.
     """
     prefix = f"{name}/" if name else ""
     document = read_document(store, f"{prefix}zarr.json") or read_document(store, f"{prefix}.zarray")
@@ -64,20 +64,20 @@ def open_checked(store: Store, name: str = "") -> "CheckedArray":
 
 
 class CheckedArray:
-    """An array that is read by region. Unpickled, it is checked again.
+    """A checked array, read by region. It is checked again after unpickling.
 
     Args:
-        store: Where it is.
+        store: The store that holds it.
         name: Its path in the store.
-        document: As it was read.
+        document: Its metadata document, as read.
 
     Attributes:
-        metadata: Zarr's, for encoding chunks like its own.
-        shape: Of the array.
-        chunks: Shape of what is compressed together.
-        shards: Shape of what shares a file, or None where chunks are files.
-        dtype: Of the values.
-        is_raw: Whether its files hold the values as they are.
+        metadata: Zarr's metadata, for encoding chunks in the same way.
+        shape: Shape of the array.
+        chunks: Shape of the blocks that are compressed together.
+        shards: Shape of the blocks that share a file, or None if each chunk is a file.
+        dtype: Type of the values.
+        is_raw: Whether its files hold the values without any encoding.
     """
 
     def __init__(self, store: Store, name: str, document: dict[str, Any]) -> None:
@@ -101,10 +101,10 @@ class CheckedArray:
         return np.asarray(self._array[box])
 
     def read(self, corner: Sequence[int], size: Sequence[int], *, memory_budget: int) -> Array:
-        """The region of that size from that corner on.
+        """Read the region of this size that starts at this corner.
 
         Raises:
-            ImageError: If it takes more memory than it may.
+            ImageError: If it needs more than ``memory_budget`` bytes.
         """
         box = tuple(slice(start, start + length) for start, length in zip(corner, size, strict=True))
         needed = math.prod(size) * self.dtype.itemsize + self.working_bytes(box)
@@ -116,7 +116,7 @@ class CheckedArray:
         return self[box]
 
     def working_bytes(self, box: Box) -> int:
-        """Bytes that reading a region takes besides those of the result."""
+        """Bytes that reading a region needs in addition to the result."""
         touched = _touched(box, self.chunks)
         at_once = min(touched, int(zarr.config.get("async.concurrency")))
         needed = touched * _BYTES_PER_CHUNK + 2 * at_once * self._limits.chunk
@@ -126,12 +126,12 @@ class CheckedArray:
 
 
 def _touched(box: Box, sizes: Sequence[int]) -> int:
-    """How many blocks of a grid a region meets."""
+    """Number of blocks of a grid that a region touches."""
     return math.prod(-(-part.stop // size) - part.start // size for part, size in zip(box, sizes, strict=True))
 
 
 def _bounded(metadata: _Metadata) -> tuple[_Metadata, _Limits]:
-    """The same metadata with codecs that decode no more than it says."""
+    """Copy the metadata with codecs that decode no more than the document declares, and derive the limits."""
     for_reading = copy.copy(metadata)
     if isinstance(metadata, ArrayV2Metadata):
         filters, compressor, limits = _bounded_numcodecs(metadata)
@@ -147,13 +147,13 @@ def _bounded(metadata: _Metadata) -> tuple[_Metadata, _Limits]:
     part = bounded(sharding.codecs, sharding.chunk_shape, itemsize)[1]
     count = math.prod(length // side for length, side in zip(shape, sharding.chunk_shape, strict=True))
     index = bounded(sharding.index_codecs, (count, 2), 8)[1]
-    if sharding.index_location.value == "start":  # where its range looks like a chunk's
+    if sharding.index_location.value == "start":  # where its byte range looks like that of a chunk
         part = max(part, index)
     return for_reading, _Limits(math.prod(sharding.chunk_shape) * itemsize, part, index, file)
 
 
 def _bounded_numcodecs(metadata: ArrayV2Metadata) -> tuple[Any, Any, _Limits]:
-    """Filters and compressor of Zarr 2, each with the most bytes that it may decode."""
+    """Bound the filters and the compressor of Zarr 2 to the bytes that each may decode."""
     items = math.prod(metadata.chunks)
     size = widest = items * metadata.dtype.to_native_dtype().itemsize
     codecs: list[Any] = [*(metadata.filters or ()), metadata.compressor]
@@ -170,7 +170,7 @@ def _bounded_numcodecs(metadata: ArrayV2Metadata) -> tuple[Any, Any, _Limits]:
 
 
 class _BoundedStore(WrapperStore[Store]):
-    """A store of which no read brings more than the array's document allows."""
+    """A store whose reads return no more bytes than the array's document allows."""
 
     def __init__(self, store: Store, limits: _Limits) -> None:
         super().__init__(store)
@@ -180,7 +180,7 @@ class _BoundedStore(WrapperStore[Store]):
         return type(self)(store, self._limits)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
-        """Content of a file, or of a part of it."""
+        """Read a file or part of it."""
         if isinstance(byte_range, RangeByteRequest):
             most, asked = self._limits.part, byte_range.end - byte_range.start
         elif isinstance(byte_range, SuffixByteRequest):

@@ -1,7 +1,7 @@
-"""What a Zarr store says of itself, read as bytes and looked through before Zarr acts on any of it.
+"""Read and check the metadata documents of a Zarr store before Zarr uses them.
 
-Only codecs that turn bytes into bytes or numbers are let in (one of the others unpickles), only numbers, and only a
-sound grid. Consolidated copies of the documents are never read: what was checked is what is used.
+Only codecs that turn bytes into bytes or numbers are accepted (one of the others unpickles), only numeric types, and
+only valid grids. Consolidated copies of the documents are never read, so the checked documents are the ones used.
 """
 
 import json
@@ -27,7 +27,7 @@ _LZMA_RAW = 3
 
 
 def read_document(store: Store, key: str) -> dict[str, Any]:
-    """A metadata document, or nothing if there is none."""
+    """Read a metadata document; empty if there is none."""
     content = sync(get_at_most(store, key, default_buffer_prototype(), _LONGEST_DOCUMENT))
     if content is None:
         return {}
@@ -39,10 +39,10 @@ def read_document(store: Store, key: str) -> dict[str, Any]:
 
 
 async def get_at_most(store: Store, key: str, prototype: BufferPrototype, most: int) -> Buffer | None:
-    """Content of a file, or None if there is none; of one that is too long no more than ``most`` is read."""
+    """Read a file, or None if there is none; raises DamageError, without reading on, if it exceeds ``most`` bytes."""
     if isinstance(store, LocalStore):
         file = store.root / key
-        if not file.is_file():  # a pipe would wait for ever to be opened
+        if not file.is_file():  # opening a pipe would block forever
             return None
         is_longer = file.stat().st_size > most
         content = None if is_longer else await store.get(key, prototype)
@@ -55,12 +55,12 @@ async def get_at_most(store: Store, key: str, prototype: BufferPrototype, most: 
 
 
 def is_array(document: Mapping[str, Any]) -> bool:
-    """Whether a document is an array's, and not a group's."""
+    """Whether a document describes an array, not a group."""
     return "shape" in document
 
 
 def check_array(document: Mapping[str, Any]) -> None:
-    """Let in what is made of numbers, plain codecs and a sound grid."""
+    """Raise DamageError unless an array has a numeric type, plain codecs and a valid grid."""
     if document.get("zarr_format") == 2:
         codecs = [codec for codec in [document["compressor"], *(document.get("filters") or [])] if codec is not None]
         unknown = {str(codec["id"]) for codec in codecs} - _CODECS_V2
@@ -97,7 +97,7 @@ def _check_grid(shape: Any, chunks: Any) -> None:
 
 
 def _codec_names(codecs: Sequence[Any]) -> set[str]:
-    """Names of the codecs, also of those inside shards."""
+    """Names of the codecs, including those inside shards."""
     names: set[str] = set()
     for codec in codecs:
         name = codec if isinstance(codec, str) else codec["name"]
