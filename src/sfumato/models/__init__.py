@@ -1,1 +1,1 @@
-"""From a recipe to a model, and from a model file to a model that is ready."""
+"""Build models from recipes, and read and write model files."""

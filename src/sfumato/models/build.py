@@ -1,4 +1,4 @@
-"""From the `model` section of a recipe to a model: which networks and which schedule stand behind each word of it."""
+"""Build the networks and the schedule that the `model` section of a recipe describes."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -25,20 +25,20 @@ _MOST_SCALES = 10
 
 
 def build_model(model: "ModelRecipe", condition_channels: int, target_channels: int, *, seed: int = 0) -> CVDM:
-    """Make the model that a recipe describes, with initial weights that depend on the seed and on nothing else.
+    """Build the model that a recipe describes, with initial weights that depend only on the seed.
 
-    The noise network is of the recipe's kind, and so is the mean network, if there is one; the rate network is a U-Net.
-    Weights are float32 and made on the CPU, whatever the defaults of the program are; under ``torch.device("meta")``
+    The noise network and the mean network, if there is one, are of the kind that the recipe names; the rate network is
+    a U-Net. Weights are float32 and made on the CPU, whatever the program's defaults; under ``torch.device("meta")``
     they have shapes but no memory.
 
     Args:
-        model: Section of a recipe.
+        model: The `model` section of a recipe.
         condition_channels: K.
         target_channels: C.
-        seed: Of the initial weights.
+        seed: Seed of the initial weights.
 
     Raises:
-        RecipeError: If there is no such model.
+        RecipeError: If the recipe describes no valid model.
 
     Example:
         >>> from sfumato.models.recipe import ModelRecipe
@@ -60,9 +60,9 @@ def build_model(model: "ModelRecipe", condition_channels: int, target_channels: 
 
 
 def least_weights(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
-    """A lower bound, by arithmetic alone, on the number of weights that :func:`build_model` would make.
+    """Compute a lower bound on the number of weights that :func:`build_model` would make, without building anything.
 
-    So that a file which describes networks far larger than itself is refused before they are built.
+    It serves to refuse a file that describes networks far larger than itself before they are built.
     """
     _check(model, condition_channels, target_channels)
     coarsest = 2 ** (model.num_scales - 1)
@@ -83,7 +83,7 @@ def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: in
     if model.method == "regression":
         network = _network(model, condition_channels, target_channels)
         return Regression(network, target_channels=target_channels, residual=model.residual)
-    # First, so that a seed gives it the same weights whatever the schedule is: methods can then be compared in pairs.
+    # Built first, so that a seed gives it the same weights for every schedule and methods can be compared in pairs.
     network = _network(model, _input_channels(model, condition_channels, target_channels), target_channels)
     return CVDM(
         _schedule(model, condition_channels, target_channels),
@@ -138,7 +138,7 @@ def _has_rate_network(model: "ModelRecipe") -> bool:
 
 
 def _input_channels(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
-    """Condition, mean if there is one, gamma and noisy target; for a regression the condition alone."""
+    """Count the channels of condition, mean if any, gamma and noisy target; for a regression only the condition."""
     if model.method == "regression":
         return condition_channels
     return condition_channels + (3 if model.mean_network else 2) * target_channels
@@ -174,7 +174,7 @@ def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: in
 
 @contextlib.contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Draw from a generator seeded here, on the CPU and in float32."""
+    """Seed the generator for this context, on the CPU and in float32."""
     dtype = torch.get_default_dtype()
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         torch.default_generator.manual_seed(seed)
@@ -186,10 +186,10 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 class _WithoutMemory(TorchFunctionMode):
-    """Layers get weights on the meta device.
+    """Creates the weights of layers on the meta device.
 
-    Only the functions by which layers make their weights are led there: the arithmetic by which a schedule makes its
-    few numbers would, on that device, first load torch's compiler, which takes two seconds.
+    Only the functions with which layers create their weights are redirected: on the meta device, the arithmetic for a
+    schedule's few numbers would first load torch's compiler, which takes two seconds.
     """
 
     def __torch_function__(

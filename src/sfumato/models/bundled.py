@@ -1,4 +1,4 @@
-"""Where the model files that come with the package are."""
+"""Find the model files that come with the package."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ __all__ = ["bundled_models", "demo_model"]
 
 
 def bundled_models() -> list[Path]:
-    """All of them, by name."""
+    """Return the paths of all bundled model files, sorted by name."""
     return sorted(Path(__file__).parent.glob("*.safetensors"))
 
 
 def demo_model() -> Path:
-    """That of the simulated microscope."""
+    """Return the path of the model file of the simulated microscope, used by the demo."""
     return Path(__file__).with_name("microscopy.safetensors")

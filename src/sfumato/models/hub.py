@@ -1,4 +1,4 @@
-"""Model files on the Hugging Face Hub: what an address such as `hf://owner/name` means, and the file it stands for."""
+"""Resolve addresses such as `hf://owner/name` to model files on the Hugging Face Hub."""
 
 import re
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ _ADDRESS = re.compile(
 
 @dataclass(frozen=True)
 class HubAddress:
-    """`hf://owner/name`, with `/file`, `@revision` and `#sha256=...` where they are wanted.
+    """An address `hf://owner/name`, optionally with `/file`, `@revision` and `#sha256=...`.
 
     Attributes:
         repository: Owner and name.
         file: Path in the repository.
         revision: Branch, tag or commit; a commit pins the file.
-        sha256: Of the file, if the address says it.
+        sha256: SHA-256 of the file, if the address has it.
 
     Example:
         >>> HubAddress.parse("hf://lab/denoiser@v1").revision
@@ -44,7 +44,7 @@ class HubAddress:
         """Read an address.
 
         Raises:
-            ModelFileError: If it is none.
+            ModelFileError: If the address is invalid.
         """
         found = _ADDRESS.fullmatch(text)
         if found is None:
@@ -55,12 +55,12 @@ class HubAddress:
         return cls(**{name: value for name, value in found.groupdict().items() if value is not None})
 
     def fetch(self) -> Path:
-        """The file in the local cache, downloaded if it is not there and the network may be used.
+        """Return the file in the local cache, downloading it first if necessary.
 
-        With `HF_HUB_OFFLINE=1` only the cache is looked at.
+        With `HF_HUB_OFFLINE=1` only the cache is searched.
 
         Raises:
-            ModelFileError: If it is neither there nor on the Hub.
+            ModelFileError: If the file is neither in the cache nor on the Hub.
             ImportError: If huggingface_hub is not installed.
         """
         try:
@@ -79,7 +79,7 @@ class HubAddress:
 
 
 def local_file(path: str | Path) -> tuple[Path, str | None]:
-    """The file that a path or an address stands for, and the SHA-256 that the address demands of it."""
+    """Return the file that a path or an address stands for, and the SHA-256 that the address requires, if any."""
     if not is_address(path):
         return Path(path), None
     address = HubAddress.parse(_with_slashes(path))
@@ -87,7 +87,7 @@ def local_file(path: str | Path) -> tuple[Path, str | None]:
 
 
 def is_address(path: str | Path) -> bool:
-    """Whether it is an address on the Hub and no path.
+    """Whether this is an address on the Hub rather than a path.
 
     Example:
         >>> is_address("hf://lab/denoiser"), is_address("run/model.safetensors")
@@ -101,10 +101,10 @@ def _with_slashes(path: str | Path) -> str:
 
 
 def check_hash(path: str | Path, found: str, *wanted: str | None) -> None:
-    """Refuse a file whose SHA-256 is not one that was demanded.
+    """Check the SHA-256 of a file against the required ones.
 
     Raises:
-        ModelFileError: If so.
+        ModelFileError: If one differs.
     """
     for hash_ in wanted:
         if hash_ is not None and hash_.lower() != found:

@@ -1,9 +1,9 @@
-r"""What calibration found, small enough to live in a model file: how wide intervals must be.
+r"""The result of a calibration, stored in the model file: how wide intervals must be.
 
 .. math:: m \pm \lambda\,(a\,s + b)
 
-with m and s the mean and standard deviation of the samples. Guaranteed intervals have a = 1 and a small b fixed
-beforehand, so that only :math:`\lambda` is chosen by the held-out images; recalibration fits all three.
+with m and s the mean and standard deviation of the samples. Guaranteed intervals have a = 1 and a small fixed b, so
+that only :math:`\lambda` is fitted to the held-out images; recalibration fits all three.
 """
 
 import math
@@ -27,12 +27,12 @@ class Sampled:
     """How the samples were drawn; a correction holds for these settings and no others.
 
     Attributes:
-        num_samples: Draws per image.
-        num_steps: Network calls per draw.
+        num_samples: Samples per image.
+        num_steps: Network calls per sample.
         solver: Name of the solver.
         eta: Noise of the sampler.
-        last_noise: At the last network call; corrections that do not say it were made with the default.
-        grid: Where the network is called; the same holds of it.
+        last_noise: Noise variance at the last network call; corrections without this value were made with the default.
+        grid: Times at which the network is called; corrections without this value were made with the default.
     """
 
     num_samples: int
@@ -50,15 +50,15 @@ class Correction:
     Attributes:
         method: ``risk_control`` or ``rcps``, which carry a guarantee, or ``recalibrated``, which carries none.
         level: Fraction of the pixels of an image that should lie inside.
-        delta: Of RCPS: the share of calibration sets for which the promise may fail.
+        delta: For RCPS, the share of calibration sets for which the guarantee may fail.
         factor: :math:`\lambda`.
         scale: a.
         offset: b, in normalised units of the target.
-        num_units: Independent units of held-out data that it was made from.
-        num_images: Images in them.
-        raw_coverage: Fraction inside the samples' own interval of that level, before.
+        num_units: Number of independent units of held-out data used.
+        num_images: Number of images in these units.
+        raw_coverage: Fraction of pixels inside the samples' own interval of this level, before calibration.
         sampled: How the samples were drawn.
-        num_seen: Images among them that the model was trained or validated on; if there are any, nothing is promised.
+        num_seen: Number of these images that the model was trained or validated on; if above 0, nothing is guaranteed.
     """
 
     method: Method
@@ -99,7 +99,7 @@ class Correction:
 
     @property
     def label(self) -> str:
-        """What the intervals promise, in one sentence for whoever opens the image."""
+        """One sentence, stored with the image, on what the intervals guarantee."""
         inside, count = f"{100 * self.level:g}% of pixels inside", self.num_units
         if self.num_seen:
             return (
@@ -114,18 +114,18 @@ class Correction:
         return f"{inside} on average, guaranteed{sure} for images like the {count} held out"
 
     def to_json(self) -> dict[str, Any]:
-        """Names and values; without what only a calibration on seen images has to say."""
+        """Return JSON values; `num_seen` is left out if it is 0."""
         values = asdict(self)
         if not self.num_seen:
             del values["num_seen"]
         return values
 
     def spread(self, std: Tensor) -> Tensor:
-        """The corrected standard deviation where it was recalibrated, and the samples' own where it was not."""
+        """Return the corrected standard deviation if recalibrated, otherwise the samples' own."""
         return self.scale * std + self.offset if self.method == "recalibrated" else std
 
     def interval(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower and upper ends, in the normalised units that ``mean`` and ``std`` have, of their shape.
+        """Compute the lower and upper ends of intervals, in the normalised units and the shape of ``mean`` and ``std``.
 
         Example:
             >>> sampled = Sampled(16, 16, "2m", 0.0)

@@ -1,8 +1,8 @@
-"""The model file: one safetensors file that is a ready model.
+"""Read and write model files: single safetensors files that hold everything needed to restore images.
 
-Its metadata hold the recipe, the normalisation of condition and target and what a later audit needs, so that
-:func:`load` asks for nothing else. Nothing in it is code, and nothing is allocated before names, shapes, dtypes and
-version have been checked.
+The metadata hold the recipe, the normalisation of condition and target and the data for a later audit, so :func:`load`
+needs nothing else. The file contains no code, and nothing is allocated before names, shapes, dtypes and version have
+been checked.
 """
 
 import dataclasses
@@ -52,22 +52,22 @@ _HALF = (torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """All that a model file says of its weights.
+    """Everything in a model file except the weights.
 
     Attributes:
-        recipe: What the run depended on.
+        recipe: The recipe of the run.
         condition_channels: K.
         target_channels: C.
         condition: Normalisation of conditions, K channels.
         target: Normalisation of targets, C channels.
-        audit: What a later audit needs: condition quantiles, noise estimate, radial spectrum with its spread, problem
+        audit: Data for a later audit: condition quantiles, noise estimate, radial spectrum with its spread, problem
             name and forward-model parameters.
         provenance: Where the weights come from, such as step and validation value. No date, so that the same run gives
             the same bytes.
-        factor: How many target pixels stand on one pixel of what was measured, per spatial axis; None in files that do
-            not say, which earlier versions wrote.
+        factor: Number of target pixels per measured pixel, per spatial axis; None in files of earlier versions, which
+            do not record it.
         calibration: How wide intervals must be, from `sfumato calibrate`; None before that.
-        seen: By what the images of its training and validation are known again; None in files that do not say.
+        seen: Hashes that identify the images of training and validation; None in files that do not record them.
     """
 
     recipe: "Recipe"
@@ -83,7 +83,7 @@ class ModelInfo:
 
     @property
     def enlarges(self) -> bool:
-        """Whether targets have a finer grid than what is measured."""
+        """Whether targets have a finer grid than the measured images."""
         return self.recipe.data.upsample or max(self.factor or (1,)) > 1
 
     def __post_init__(self) -> None:
@@ -106,9 +106,9 @@ class LoadedModel:
     """A model that is ready to restore images.
 
     Attributes:
-        model: In evaluation mode, on the device that was asked for.
-        info: What the file says of it.
-        sha256: Of the file, to name the model by.
+        model: The model in evaluation mode, on the requested device.
+        info: The other contents of the file.
+        sha256: SHA-256 of the file, which identifies the model.
     """
 
     model: CVDM
@@ -120,12 +120,12 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
     """Write a model file, whole or not at all.
 
     Args:
-        path: Where; a file that is there is replaced.
-        model_state: Weights by name, float32, or float16 or bfloat16 to halve the file.
-        info: All else.
+        path: Path of the file; an existing file is replaced.
+        model_state: Weights by name, in float32, or in float16 or bfloat16 to halve the file.
+        info: All other contents.
 
     Raises:
-        RunError: If it cannot be written or the weights are not finite; what was at ``path`` is then as before.
+        RunError: If the file cannot be written or the weights are not finite; ``path`` is then unchanged.
         ModelFileError: If the weights are not those of the recipe's networks.
     """
     path = Path(path)
@@ -143,13 +143,13 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | None = None) -> LoadedModel:
-    """Read a model from its file: checked first, then read in one pass; half-precision weights become float32.
+    """Read a model from its file, which is checked first and then read in one pass; half precision becomes float32.
 
     Args:
-        path: Of a `model.safetensors`, or an address on the Hugging Face Hub, `hf://owner/name`, with `@revision` and
-            `#sha256=...` where they are wanted (extra `hub`).
-        device: Where the model should be.
-        sha256: What the file's hash must be, if it is known.
+        path: Path of a `model.safetensors`, or an address on the Hugging Face Hub, `hf://owner/name`, optionally with
+            `@revision` and `#sha256=...` (extra `hub`).
+        device: Device of the model.
+        sha256: Required SHA-256 of the file, if known.
 
     Raises:
         ModelFileError: If the file is not a model, is damaged, was written by a newer version or has another hash, or
@@ -168,10 +168,10 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
 
 
 def check_loaded(model: object) -> None:
-    """Refuse what is given in place of a loaded model.
+    """Check that an argument is a loaded model.
 
     Raises:
-        ModelFileError: If it is a path, networks alone, or anything else.
+        ModelFileError: If it is a path, a bare network, or anything else.
     """
     if isinstance(model, LoadedModel):
         return
@@ -194,16 +194,16 @@ def set_calibration(
     *,
     sha256: str | None = None,
 ) -> Path:
-    """Write a calibration into a model file, or into a copy of it; its weights stay as they are.
+    """Write a calibration to a model file or to a copy of it; its weights do not change.
 
     Args:
-        path: Of the model file.
-        calibration: What `sfumato calibrate` found; None removes one.
-        out: Where to write; in place, whole or not at all, if not given.
-        sha256: Hash of the file that was calibrated; a training that went on may have written another since.
+        path: Path of the model file.
+        calibration: Result of `sfumato calibrate`; None removes the calibration.
+        out: Path of the copy; if None, the file is replaced, whole or not at all.
+        sha256: Hash of the file that was calibrated; an ongoing training may have written another since.
 
     Raises:
-        ModelFileError: If it is no model file, or another one than was calibrated.
+        ModelFileError: If it is not a model file, or not the one that was calibrated.
         RunError: If it cannot be written.
     """
     written = Path(path if out is None else out)
@@ -213,20 +213,20 @@ def set_calibration(
 
 
 def set_sampling(path: str | Path, sample: "SampleRecipe", *, sha256: str | None = None) -> ModelInfo:
-    """Write into a model file how it draws; its weights stay as they are.
+    """Write sampling settings to a model file; its weights do not change.
 
-    A calibration of draws that are made in another way would promise what does not hold, and is taken out.
+    A calibration made with other sampling settings would no longer hold, and is removed.
 
     Args:
-        path: Of the model file, written in place, whole or not at all.
-        sample: Section of its recipe.
-        sha256: Hash of the file that this was found with.
+        path: Path of the model file, replaced whole or not at all.
+        sample: The `sample` section of its recipe.
+        sha256: Hash of the file that the settings were found with.
 
     Returns:
-        What the file says of itself now.
+        The new contents of the file except the weights.
 
     Raises:
-        ModelFileError: If it is no model file, or another one than was meant.
+        ModelFileError: If it is not a model file, or not the expected one.
         RunError: If it cannot be written.
     """
     info, tensors = _read(path, sha256)
@@ -239,7 +239,7 @@ def set_sampling(path: str | Path, sample: "SampleRecipe", *, sha256: str | None
 
 
 def has_weights_of(path: str | Path, other: str | Path) -> bool:
-    """Whether a file is a model with the very weights of another, whatever else it says of itself."""
+    """Whether a file is a model with exactly the weights of another, whatever its other contents."""
     try:
         (_, weights), (_, wanted) = _read(path, None), _read(other, None)
     except ModelFileError:
@@ -248,12 +248,12 @@ def has_weights_of(path: str | Path, other: str | Path) -> bool:
 
 
 def sampled_as(sample: "SampleRecipe", num_samples: int) -> Sampled:
-    """Draws as a recipe says, for comparing them with those of a calibration."""
+    """Return the sampling settings of a recipe in the form that a calibration stores."""
     return Sampled(num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise, sample.grid)
 
 
 def is_model(path: Path) -> bool:
-    """Whether it is a model file of sfumato; its weights are not read."""
+    """Whether a file is a sfumato model file; its weights are not read."""
     try:
         with open_tensors(path, "model"):
             return True
@@ -262,7 +262,7 @@ def is_model(path: Path) -> bool:
 
 
 def inspect_model(path: str | Path) -> ModelInfo:
-    """What a model file says of itself, after all checks of :func:`load` that need no weights: only its head is read.
+    """Read everything but the weights of a model file, with all checks of :func:`load` that need no weights.
 
     Raises:
         ModelFileError: As for :func:`load`.
@@ -272,7 +272,7 @@ def inspect_model(path: str | Path) -> ModelInfo:
 
 
 def _read(path: str | Path, sha256: str | None) -> tuple[ModelInfo, dict[str, Tensor]]:
-    """What a model file says of itself, and its weights as they are stored."""
+    """Read a model file, with its weights as stored."""
     with open_tensors(local_file(path)[0], "model") as file:
         info, _ = _check(file)
         tensors, found = file.read()
@@ -285,7 +285,7 @@ def _read(path: str | Path, sha256: str | None) -> tuple[ModelInfo, dict[str, Te
 
 
 def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:
-    """The info and the model without memory, if the file's tensors are just those of its recipe."""
+    """Return the info and the model without memory, after checking that the file has exactly the recipe's tensors."""
     info = _from_metadata(file)
     try:
         asked = least_weights(info.recipe.model, info.condition_channels, info.target_channels)
@@ -302,9 +302,9 @@ def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:
 
 
 def _check_finite(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse weights of which every restored pixel would be NaN."""
+    """Refuse weights that are not finite, which would make every restored pixel NaN."""
     for name, tensor in tensors.items():
-        # The least and largest are NaN if any is, and need no memory.
+        # The minimum and maximum are NaN if any weight is, and need no memory.
         if tensor.is_floating_point() and tensor.numel() and not bool(torch.stack(tensor.aminmax()).isfinite().all()):
             raise ModelFileError(
                 f"{path} has weights that are NaN or infinite, first in {name!r}; expected finite numbers; ask for the "
@@ -313,13 +313,13 @@ def _check_finite(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _outline(info: ModelInfo) -> CVDM:
-    """The model without memory for its weights."""
+    """Build the model without memory for its weights."""
     with torch.device("meta"):
         return build_model(info.recipe.model, info.condition_channels, info.target_channels)
 
 
 def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
-    """What the tensors are once loaded: halves have become float32."""
+    """Return the specs of the tensors once loaded: half precision becomes float32."""
     return {name: spec._replace(dtype=torch.float32) if spec.dtype in _HALF else spec for name, spec in specs.items()}
 
 
@@ -330,12 +330,12 @@ def _to_metadata(info: ModelInfo) -> dict[str, JSON]:
     calibration: JSON = None if info.calibration is None else info.calibration.to_json()
     recipe = info.recipe.model_dump(mode="json")
     del values["seen"]
-    seen = {} if info.seen is None else {"seen": info.seen.to_json()}  # files without it are as they were
+    seen = {} if info.seen is None else {"seen": info.seen.to_json()}  # files without it keep their bytes
     return {**values, **sides, "factor": factor, "calibration": calibration, "recipe": recipe, **seen}
 
 
 def _from_metadata(file: TensorFile) -> ModelInfo:
-    """The info of a file, of which nothing is presumed."""
+    """Parse the info of an untrusted file."""
     from pydantic import (
         TypeAdapter,
         ValidationError,

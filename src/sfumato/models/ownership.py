@@ -1,6 +1,6 @@
-"""Which files a command may write: none of its inputs, and none that is there and that sfumato did not write.
+"""Keep commands from overwriting their inputs, or existing files that sfumato did not write.
 
-Every command asks :func:`check_outputs` about all of its outputs before it begins.
+Every command passes all its outputs to :func:`check_outputs` before it starts.
 """
 
 import contextlib
@@ -25,21 +25,21 @@ __all__ = ["Written", "check_outputs", "data_places", "image_with"]
 
 
 class Written(NamedTuple):
-    """A file, or a folder that is one thing, such as a Zarr store, that a command is about to write."""
+    """An output that a command is about to write: a file, or a folder such as a Zarr store."""
 
     place: str | Path
     kind: Kind
 
 
 def check_outputs(outputs: Iterable[Written], inputs: Iterable[str | Path | None]) -> None:
-    """Refuse outputs by which a file would be lost.
+    """Refuse outputs that would overwrite or disturb an input or someone else's file.
 
-    Paths are compared through symbolic and hard links. Nothing may stand inside a Zarr store that is read, no image in
-    a folder of images that are read, and no output may hold an input.
+    Paths are compared through symbolic and hard links. No output may lie inside a Zarr store that is read, no image in
+    a folder of images that is read, and no output may contain an input.
 
     Args:
-        outputs: All that the command writes.
-        inputs: All that it reads: files, folders, stores, manifests and addresses; those that are None do not count.
+        outputs: Everything that the command writes.
+        inputs: Everything that it reads: files, folders, stores, manifests and addresses; None is ignored.
 
     Raises:
         OverwriteError: If an output is an input, or exists and is not an earlier output of its kind, or if two outputs
@@ -71,7 +71,7 @@ def check_outputs(outputs: Iterable[Written], inputs: Iterable[str | Path | None
 
 
 def image_with(name: str, is_ours: Callable[[Mapping[str, Any]], bool]) -> Kind:
-    """An image that is known by the metadata that sfumato keeps beside its pixels."""
+    """Make a kind of image that is recognised by the metadata that sfumato stores with its pixels."""
 
     def recognise(path: Path) -> bool:
         try:
@@ -83,12 +83,12 @@ def image_with(name: str, is_ours: Callable[[Mapping[str, Any]], bool]) -> Kind:
 
 
 def data_places(data: "DataRecipe") -> list[str | None]:
-    """Where a recipe's images are, for the inputs of :func:`check_outputs`."""
+    """List the paths of a recipe's images, as inputs for :func:`check_outputs`."""
     return [data.inputs, data.targets, data.manifest, data.store, data.folder]
 
 
 def _check_apart(place: str | Path, source: str | Path) -> None:
-    """Refuse an output that is an input, stands in one or holds one."""
+    """Refuse an output that is an input, lies in one or contains one."""
     if _is_same(place, source):
         raise _is_input(place, source)
     written, read = _resolved(place), _resolved(source)
@@ -106,7 +106,7 @@ def _check_apart(place: str | Path, source: str | Path) -> None:
 
 
 def _check_folder(path: Path) -> None:
-    """Refuse a name under a file, which no folder can be made of."""
+    """Refuse a path below a file, where no folder can be created."""
     nearest = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     if not nearest.is_dir():
         raise OverwriteError(f"{path} would stand in {nearest}, which is a file; choose a folder that you may write to")
@@ -136,12 +136,12 @@ def _is_at_address(place: str | Path) -> bool:
 
 
 def _files_of(source: str | Path) -> Iterator[Path]:
-    """Images of a folder or a manifest, which links may lead to; looked at only where an output is to be replaced."""
+    """Yield the images of a folder or manifest, which may be links; needed only if an output will be replaced."""
     path = Path(source)
     if _is_at_address(source):
         return
     if path.suffix.lower() == ".csv":
-        with contextlib.suppress(PairingError):  # whoever reads it says what is wrong with it
+        with contextlib.suppress(PairingError):  # reported when the manifest is read
             for pair in read_manifest(path):
                 yield from (side.path if isinstance(side, View) else side for side in (pair.condition, pair.target))
     elif path.is_dir() and not is_zarr(path):

@@ -1,7 +1,7 @@
-"""The recipe of a run: one YAML file, validated as one frozen tree.
+"""Read, validate and write recipes: the YAML files that describe a run.
 
-Every field has a default that trains, so ``inputs`` and ``targets`` are all a newcomer gives. Unknown keys raise with
-the nearest name and the line; the resolved recipe is written to the run folder and into the model file.
+Every field has a default that trains, so a newcomer only gives ``inputs`` and ``targets``. An unknown key raises an
+error with the line and the nearest known name. The resolved recipe is written to the run folder and to the model file.
 """
 
 import difflib
@@ -20,7 +20,7 @@ __all__ = ["DataRecipe", "ModelRecipe", "Recipe", "SampleRecipe", "TrainRecipe",
 
 Positive = Annotated[int, Field(gt=0)]
 _MOST_SHOWN = 200
-"""Characters of a wrong value that an error repeats."""
+"""Most characters of an invalid value that an error repeats."""
 _MOST_ERRORS = 20
 
 
@@ -32,7 +32,7 @@ class _Section(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _numbers_are_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Where numbers are expected, pydantic would take true for 1."""
+        """Refuse booleans where numbers are expected; pydantic would read true as 1."""
         takes_numbers = _takes_numbers(cls.model_fields[str(info.field_name)].annotation)
         if takes_numbers and any(isinstance(number, bool) for number in _parts(value)):
             raise ValueError("true and false are not numbers; give one")
@@ -52,37 +52,37 @@ class DataRecipe(_Section):
     """Where image pairs come from and how they become patches."""
 
     inputs: str | None = None
-    """Folder or file of conditions, what was measured."""
+    """Folder or file of the measured images (conditions)."""
     targets: str | None = None
-    """Folder or file of targets, what is sought, with the same names as the inputs."""
+    """Folder or file of the true images (targets), with the same names as the inputs."""
     manifest: str | None = None
-    """CSV with the columns `input`, `target` and, if wanted, `split` (`train`, `validation` or `test`)."""
+    """CSV with the columns `input`, `target` and optionally `split` (`train`, `validation` or `test`)."""
     store: str | None = None
     """A store written by `sfumato pack`."""
     folder: str | None = None
     """Folder of the data set that a `problem` other than `pairs` reads."""
     input_axes: str | None = None
-    """Axes of the inputs out of STCZYX, if the files do not say or say it wrong."""
+    """Axes of the inputs out of STCZYX, if the files do not specify them or are wrong."""
     target_axes: str | None = None
     """Axes of the targets."""
     validation_fraction: float = Field(default=0.1, ge=0, lt=1)
     """Share of the images, never of patches, kept for validation; at least one image if above 0."""
     upsample: bool = False
-    """Bring smaller inputs to the targets' grid by interpolation."""
+    """Upsample smaller inputs to the targets' grid by interpolation."""
     match_intensity: bool = False
-    """Bring each target to the intensities of its own input, for pairs whose scales differ from image to image."""
+    """Match the intensities of each target to its own input, for pairs whose scales differ from image to image."""
     patch: Positive = 64
     """Side of the square or cubic training patches, in target pixels."""
     augment: bool = True
     """Flip and rotate patches."""
     normalize: Literal["quantile", "mean_std", "image"] = "quantile"
-    """Bring the training set's quantiles, or each image's own, to -1 and 1, or the set's mean and deviation to 0, 1."""
+    """Map the quantiles of the training set, or of each image, to -1 and 1, or the set's mean and deviation to 0, 1."""
     quantiles: tuple[float, float] = (0.001, 0.999)
     """Quantiles for `normalize`, over the whole training set or of each image."""
 
     @property
     def scales_each_image(self) -> bool:
-        """Whether every image is scaled by its own range, so that what is restored is known up to its scale."""
+        """Whether every image is scaled by its own range, so that restored intensities are known only up to a scale."""
         return self.normalize == "image"
 
     @model_validator(mode="after")
@@ -117,21 +117,21 @@ class ModelRecipe(_Section):
     schedule: Literal["learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine"] = "learned"
     """How the variance schedule is made; the last three are fixed, as in CDDPM (diffusion with a fixed schedule)."""
     beta_ends: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None
-    """Noise variance of the first and the last step of a linear schedule, in place of its paper's."""
+    """Noise variance of the first and last step of a linear schedule, instead of its paper's values."""
     rate_ends: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (8.0, 40.0)
-    """Least and largest rate of the schedules `learned` and `global`."""
+    """Smallest and largest rate of the schedules `learned` and `global`."""
     gamma_end: float | None = Field(default=None, gt=0, lt=1)
-    """Signal variance that the cosine schedule leaves; 1e-4 if not given."""
+    """Signal variance at the end of the cosine schedule; 1e-4 by default."""
     predicts: Literal["velocity", "noise"] = "velocity"
-    """What the network outputs; `noise` is the paper's."""
+    """What the network outputs; the paper uses `noise`."""
     objective: Literal["min_snr", "velocity", "noise", "elbo"] | None = None
-    """Whose error the network learns from; if not given `min_snr` (a velocity's, less if noise is faint) or `noise`."""
+    """Error in the loss; `min_snr` (velocity error, less at faint noise) by default, or `noise` if noise is predicted."""
     residual: bool | Literal["last"] = False
     """Diffuse the difference between target and input; `last` for the input's last channels, if they are a guess."""
     mean_network: bool = False
-    """Zero-mean diffusion: train a mean along and diffuse what it leaves."""
+    """Zero-mean diffusion: also train a mean network, and diffuse the difference between target and mean."""
     scale: float | None = Field(default=None, gt=0)
-    """Divides what is diffused; if not given twice its root mean square, which training measures and writes down."""
+    """Divides the diffused image; by default twice its root mean square, which training measures and records."""
     smoothness_weight: float = Field(default=3e-4, ge=0)
     """The paper's alpha; without it the schedule collapses."""
 
@@ -153,7 +153,7 @@ class TrainRecipe(_Section):
     """The training loop."""
 
     steps: Positive = 20_000
-    """Optimizer steps in all."""
+    """Total number of optimizer steps."""
     batch_size: Positive = 8
     """Patches per step, over all ranks and accumulation rounds."""
     accumulate: Positive = 1
@@ -163,7 +163,7 @@ class TrainRecipe(_Section):
     learning_rate: float = Field(default=3e-4, gt=0)
     """Highest learning rate."""
     schedule_speed: float = Field(default=1.0, gt=0)
-    """Learning rate of the schedule's networks over that of the others."""
+    """Learning rate of the schedule's networks, relative to the other networks."""
     weight_decay: float = Field(default=1e-4, ge=0)
     """Decay of the weights, for adamw."""
     warmup: int = Field(default=200, ge=0)
@@ -177,7 +177,7 @@ class TrainRecipe(_Section):
     compile: bool = False
     """Compile the loss with torch.compile."""
     seed: int = 0
-    """Everything random is a function of it."""
+    """Seed of everything random."""
     validate_every: Positive = 500
     """Steps between validations."""
     save_every: Positive = 500
@@ -187,44 +187,44 @@ class TrainRecipe(_Section):
 
 
 class SampleRecipe(_Section):
-    """Sampling in validation panels. Restoration takes all but `samples` from here; it draws 16 unless told."""
+    """Sampling in validation panels. Restoration uses these settings except `samples`; it draws 16 by default."""
 
     steps: Positive = 32
-    """Network calls per draw."""
+    """Network calls per sample."""
     solver: Literal["2m", "first_order", "algorithm2"] = "2m"
-    """How a step is made."""
+    """Solver for each step."""
     eta: float = Field(default=0.0, ge=0, le=1)
-    """Noise added on the way."""
+    """Amount of noise added between steps."""
     grid: Literal["log_snr", "uniform"] = "log_snr"
-    """Where the network is called: at even steps of the log-SNR or, the paper's, of t."""
+    """Where the network is called: at even steps of the log-SNR or, as in the paper, of t."""
     last_noise: float = Field(default=1e-6, gt=0, lt=1)
-    """Of the grid `log_snr`: variance of the noise at the last network call, in units of what is diffused."""
+    """For the grid `log_snr`: noise variance at the last network call, in units of the diffused image."""
     samples: Positive = 8
-    """Draws per image in validation panels."""
+    """Samples per image in validation panels."""
 
 
 class Recipe(_Section):
-    """All that a run depends on."""
+    """Everything that a run depends on."""
 
     name: str = "run"
-    """Free text, for people."""
+    """Free text to name the run."""
     problem: str = "pairs"
-    """What turns files into pairs: `pairs` takes them as they are, other words read or simulate a data set."""
+    """What turns files into pairs: `pairs` uses them as they are, other names read or simulate a data set."""
     forward: dict[str, float | tuple[float, ...]] = Field(default_factory=dict)
     """Parameters of the problem's forward model, by name with units, such as `pixel_um`."""
     data: DataRecipe = Field(default_factory=DataRecipe)
-    """Where pairs come from."""
+    """Where image pairs come from."""
     model: ModelRecipe = Field(default_factory=ModelRecipe)
     """The networks."""
     train: TrainRecipe = Field(default_factory=TrainRecipe)
-    """The loop."""
+    """The training loop."""
     sample: SampleRecipe = Field(default_factory=SampleRecipe)
     """Sampling."""
 
 
 def load(path: str | Path) -> Recipe:
     """Read and validate a recipe file."""
-    if Path(path).exists() and not Path(path).is_file():  # a pipe would wait for ever to be opened
+    if Path(path).exists() and not Path(path).is_file():  # opening a pipe would block forever
         raise RecipeError(f"the recipe {path} is no file; give the path of a YAML text file")
     try:
         with Path(path).open(encoding="utf-8") as file:
@@ -249,7 +249,7 @@ def parse(text: str, *, source: str = "recipe") -> Recipe:
         raise RecipeError(f"{source} holds a {type(values).__name__}, expected keys such as `data:` and `train:`")
     try:
         recipe = Recipe.model_validate(values)
-        seed_of(recipe.train.seed)  # not of the field: models were trained with negative seeds, and open
+        seed_of(recipe.train.seed)  # not in the field itself: existing models with negative seeds must still open
         return recipe
     except RecipeError as error:
         raise RecipeError(f"{source}, line {document.line(['train', 'seed'])}: train.{error}") from None
@@ -259,17 +259,17 @@ def parse(text: str, *, source: str = "recipe") -> Recipe:
 
 
 def dump(recipe: Recipe) -> str:
-    """The resolved recipe, every default written out, as YAML text that :func:`parse` reads back."""
+    """Write the resolved recipe, with every default, as YAML text that :func:`parse` reads back."""
     return yaml.safe_dump(recipe.model_dump(mode="json"), sort_keys=False)
 
 
 def schema() -> str:
-    """The JSON schema of a recipe, for editors."""
+    """Return the JSON schema of a recipe, for editors."""
     return json.dumps(Recipe.model_json_schema(), indent=2)
 
 
 def _explain(details: Any, document: strict_yaml.Document, source: str) -> str:
-    """One validation error in words: where, what was got, what to do."""
+    """Describe one validation error: where, what was got, what to do."""
     place = [part for part in details["loc"] if not isinstance(part, int)]
     name, line = ".".join(map(str, place)) or "the recipe", document.line(place)
     where = f"{source}, line {line}" if line else source
@@ -287,7 +287,7 @@ def _short(text: str) -> str:
 
 
 def _section(place: list[Any]) -> type[BaseModel]:
-    """The part of the tree that a path of keys leads to."""
+    """Return the section of the recipe that a path of keys leads to."""
     section: type[BaseModel] = Recipe
     for key in place:
         annotation = section.model_fields[key].annotation

@@ -1,4 +1,4 @@
-"""Named tensors in one safetensors file: checked before anything is allocated, written whole or not at all.
+"""Read and write named tensors in one safetensors file, checked before allocation and written whole or not at all.
 
 ::
 
@@ -6,10 +6,10 @@
     header      JSON: name -> dtype, shape, place; `__metadata__`: `sfumato` (JSON text) and `checksum`
     the rest    the tensors' bytes, without gaps
 
-The safetensors library takes the header apart. The tensors are read in one pass through one handle, which gives them
-and the hash of the same bytes even while a run replaces the file, and never through a memory map, where a file that is
-cut short would kill the process. Writing stays here: the library puts the two texts of ``__metadata__`` in random
-order, and the same contents must give the same bytes.
+The safetensors library parses the header. The tensors are read in one pass through one file handle, so that tensors and
+hash come from the same bytes even while a run replaces the file. They are never read through a memory map, where a
+truncated file would kill the process. Writing is done here: the library puts the two texts of ``__metadata__`` in
+random order, and the same contents must give the same bytes.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ __all__ = ["FORMAT", "Kind", "Spec", "TensorFile", "checksum", "differences", "l
 Kind = Literal["model", "training state"]
 
 FORMAT = 1
-"""Number of the file format; one that is higher was written by a newer version."""
+"""Number of the file format; a higher one was written by a newer version."""
 
 _MOST_HEADER = 2**21
 _MOST_LISTS = 2**17
-"""Lists and dictionaries in the metadata: millions would take seconds to make."""
+"""Most lists and dictionaries in the metadata: millions would take seconds to parse."""
 _BLOCK = 2**24
 _DTYPES = {
     "F64": torch.float64,
@@ -53,20 +53,20 @@ _DTYPES = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-# A header of 640 bytes begins like a pickle too: these count only where the length makes no sense.
+# A file with a header of 640 bytes starts like a pickle too, so these count only if the length is invalid.
 _PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 class Spec(NamedTuple):
-    """What is known of a tensor before it is read."""
+    """Shape and dtype of a tensor, known before it is read."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
 
     @property
     def num_bytes(self) -> int:
-        """How many bytes its elements take."""
+        """Size of its elements in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     def __str__(self) -> str:
@@ -74,13 +74,13 @@ class Spec(NamedTuple):
 
 
 class TensorFile:
-    """An open file whose header has been found valid.
+    """An open file whose header is valid.
 
     Attributes:
-        path: Where it is.
-        metadata: What its writer said of the tensors.
+        path: Path of the file.
+        metadata: Metadata from its writer.
         specs: Shapes and dtypes by name, in the order of the file.
-        version: Of sfumato that wrote it.
+        version: Version of sfumato that wrote it.
     """
 
     def __init__(self, path: Path, file: BufferedReader, kind: Kind) -> None:
@@ -91,7 +91,7 @@ class TensorFile:
         self.metadata = self._check_metadata()
 
     def read(self) -> tuple[dict[str, Tensor], str]:
-        """All tensors and the SHA-256 of the file, in one pass."""
+        """Read all tensors and compute the SHA-256 of the file, in one pass."""
         digest = hashlib.sha256(self._start)
         tensors, parts = {}, {}
         for name, spec in self.specs.items():
@@ -109,14 +109,14 @@ class TensorFile:
         return tensors, digest.hexdigest()
 
     def error(self, fault: str, advice: str) -> ModelFileError:
-        """What is wrong with this file and what to do."""
+        """Make an error that says what is wrong with this file and what to do."""
         return ModelFileError(f"{self.path} {fault}; {advice}")
 
     def _not_one(self, reason: str) -> ModelFileError:
         return self.error(f"is not a safetensors file: {reason}", "give a model.safetensors written by sfumato")
 
     def _read_start(self) -> bytes:
-        """Length and header, unless it would take too much memory."""
+        """Read the length and the header, unless it is too large."""
         size = os.fstat(self._file.fileno()).st_size
         prefix = self._file.read(8)
         length = int.from_bytes(prefix, "little")
@@ -132,7 +132,7 @@ class TensorFile:
         return prefix + self._file.read(length)
 
     def _parsed(self) -> tuple[dict[str, str], dict[str, Spec]]:
-        """Metadata and specs, once the library has found that the tensors fill the file without gap or overlap."""
+        """Parse metadata and specs; the library checks that the tensors fill the file without gap or overlap."""
         try:
             with safe_open(self.path, "pt") as opened:
                 held = opened.metadata() or {}
@@ -192,12 +192,12 @@ class TensorFile:
 
 
 def layout(tensors: Mapping[str, Tensor]) -> dict[str, Spec]:
-    """Shapes and dtypes by name."""
+    """Return shapes and dtypes by name."""
     return {name: Spec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
 
 
 def differences(found: Mapping[str, Spec], expected: Mapping[str, Spec]) -> str:
-    """Up to five differences in words, empty if there are none."""
+    """Describe up to five differences; empty if there are none."""
     lines = [f"{name!r} is missing" for name in expected if name not in found]
     lines += [f"{name!r:.100} should not be there" for name in found if name not in expected]
     lines += [
@@ -214,11 +214,11 @@ def open_tensors(path: str | Path, kind: Kind) -> Iterator[TensorFile]:
     """Open a file and check all of its header.
 
     Raises:
-        ModelFileError: If it is no such file, is damaged, or was written by a newer version.
+        ModelFileError: If it is not such a file, is damaged, or was written by a newer version.
     """
     path = Path(path)
     try:
-        if not path.is_file():  # a pipe would wait for ever to be opened
+        if not path.is_file():  # opening a pipe would block forever
             found = "is not a file" if path.exists() else "does not exist"
             raise ModelFileError(f"{path} {found}; give the path of a model.safetensors")
         with path.open("rb") as file:
@@ -237,14 +237,14 @@ def write_tensors(
     """Write a file whole or not at all; the same contents always give the same bytes.
 
     Args:
-        path: Where it will be.
-        tensors: By name.
-        metadata: What JSON can hold.
-        kind: What the file is.
-        untouched: What a failure leaves as it was, for its message.
+        path: Path of the file.
+        tensors: Tensors by name.
+        metadata: JSON values.
+        kind: Kind of the file.
+        untouched: What a failure leaves unchanged, for its message.
 
     Raises:
-        RunError: If it cannot be written; there is then no part of it, and what was at ``path`` is as before.
+        RunError: If it cannot be written; no partial file is left, and ``path`` is unchanged.
     """
     values = {**metadata, "format": FORMAT, "kind": kind, "version": __version__}
     try:
@@ -267,7 +267,7 @@ def write_tensors(
 
 
 def _header(specs: Mapping[str, Spec], text: str, check: str) -> bytes:
-    """Length and JSON, padded so that tensors stand at multiples of 8 bytes."""
+    """Encode length and JSON, padded so that tensors start at multiples of 8 bytes."""
     entries: dict[str, Any] = {"__metadata__": {"checksum": check, "sfumato": text}}
     end = 0
     for name, spec in specs.items():
@@ -279,7 +279,7 @@ def _header(specs: Mapping[str, Spec], text: str, check: str) -> bytes:
 
 
 def _write(file: BinaryIO, tensor: Tensor) -> int:
-    """Write a tensor's bytes in blocks, so that Ctrl-C is heard, and return their CRC-32."""
+    """Write a tensor's bytes in blocks, so that Ctrl-C works, and return their CRC-32."""
     data, crc = _bytes_of(tensor.detach().cpu()), 0
     for start in range(0, len(data), _BLOCK):
         block = data[start : start + _BLOCK]
@@ -289,7 +289,7 @@ def _write(file: BinaryIO, tensor: Tensor) -> int:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    """The memory of a tensor on the CPU, or of a copy if it is not contiguous."""
+    """Return the memory of a tensor on the CPU, or of a copy if it is not contiguous."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
@@ -308,6 +308,6 @@ def _finite(text: str) -> float:
 
 
 def checksum(text: str, parts: Mapping[str, tuple[Spec, int]]) -> str:
-    """One checksum for the metadata and all tensors, each given as its spec and the CRC-32 of its bytes."""
+    """Compute one checksum of the metadata and all tensors, each given as its spec and the CRC-32 of its bytes."""
     lines = [f"{name} {spec} {crc:08x}" for name, (spec, crc) in sorted(parts.items())]
     return f"{zlib.crc32(chr(10).join([text, *lines]).encode(errors='surrogatepass')):08x}"

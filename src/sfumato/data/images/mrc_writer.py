@@ -114,7 +114,7 @@ def write_mrc_parts(
 
 
 def _header(shape: tuple[int, ...], mode: int) -> Array:
-    """Make the header common to both dialects: (sections, rows, columns), intervals of a pixel, right angles, X fastest."""
+    """Make the header of both dialects: (sections, rows, columns), one interval per pixel, right angles, X fastest."""
     header = np.zeros(1, HEADER_DTYPE.newbyteorder("<"))
     for name, length in zip(("nz", "ny", "nx", "mz", "my", "mx"), shape * 2, strict=True):
         header[name] = length
