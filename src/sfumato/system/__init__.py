@@ -1,1 +1,1 @@
-"""What every part may use: errors, files that survive a crash, the device, progress, the version."""
+"""Utilities for the whole package: errors, crash-safe files, devices, progress, the version."""

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and that survive a crash of the machine once they are there."""
+"""Write files whole or not at all, so that they survive a crash of the machine once they exist."""
 
 import contextlib
 import errno
@@ -17,19 +17,19 @@ __all__ = ["advice_on", "replace_bytes", "replace_text", "replacing", "sync_fold
 
 @contextlib.contextmanager
 def replacing(path: Path, *, num_bytes: int, untouched: str) -> Iterator[BinaryIO]:
-    """A new file to write to, which takes the place of the one at ``path`` when the block ends well.
+    """Open a new file for writing, which replaces the file at ``path`` when the block ends without an error.
 
-    Until then it stands beside it under a temporary name, ending in `.tmp-` and the number of this process; it is
-    flushed to the disk before it is renamed, and the folder after. What a killed process left under such a name is
-    removed by the next one that writes a file of that name, whatever the numbers in it.
+    Until then the file has a temporary name beside it, ending in `.tmp-` and the number of this process; the file is
+    flushed to the disk before it is renamed, and the folder afterwards. Temporary files of killed processes are removed
+    by the next process that writes a file of the same name, ignoring numbers in the name.
 
     Args:
-        path: Where the file will be.
-        num_bytes: How many bytes it will have, for the message of a failure.
-        untouched: What a failure leaves as it was, for the same.
+        path: Path of the file.
+        num_bytes: Size the file will have, for the message of a failure.
+        untouched: What a failure leaves unchanged, for the same message.
 
     Raises:
-        RunError: If it cannot be written, for example because the disk is full; ``path`` is then as before.
+        RunError: If it cannot be written, for example because the disk is full; ``path`` is then unchanged.
     """
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     try:
@@ -49,18 +49,18 @@ def replacing(path: Path, *, num_bytes: int, untouched: str) -> Iterator[BinaryI
 
 
 def replace_text(path: Path, text: str, *, untouched: str) -> None:
-    """Write a whole text file, in UTF-8, by :func:`replacing`."""
+    """Write a whole text file, in UTF-8, with :func:`replacing`."""
     replace_bytes(path, text.encode(), untouched=untouched)
 
 
 def replace_bytes(path: Path, content: bytes, *, untouched: str) -> None:
-    """Write a whole file by :func:`replacing`."""
+    """Write a whole file with :func:`replacing`."""
     with replacing(path, num_bytes=len(content), untouched=untouched) as file:
         file.write(content)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a new name as durable as its file, where the system can."""
+    """Flush a folder to the disk, where the system can, so that new names in it survive a crash."""
     if os.name == "nt":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -74,7 +74,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def advice_on(error: OSError) -> str:
-    """What to do about a file that could not be written."""
+    """Advice for a file that could not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "free some space or raise the quota, then give the same command again"
     if error.errno == errno.EFBIG:
@@ -95,7 +95,7 @@ def _cannot_write(path: Path, num_bytes: int, error: OSError, untouched: str) ->
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove temporary files of processes that are no more, of the same name apart from its numbers."""
+    """Remove temporary files of ended processes that have the same name, apart from numbers in it."""
     name = re.sub(r"\d+", "*", glob.escape(path.name))
     for leftover in path.parent.glob(f"{name}.tmp-*"):
         owner = re.fullmatch(r"\d{1,9}", leftover.name.rpartition("-")[2])
@@ -104,10 +104,10 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _is_running(process: int) -> bool:
-    """Whether another process of this machine has that number."""
+    """Whether another process on this machine has this number."""
     if process == os.getpid():
         return False
-    if os.name == "nt":  # where to ask would be to end it
+    if os.name == "nt":  # os.kill would end the process there
         return True
     try:
         os.kill(process, 0)

@@ -1,7 +1,7 @@
-"""Numbers that a caller gives, kept within what they can mean.
+"""Check that numbers given by a caller are whole and within bounds.
 
-Python wraps, truncates and counts True as 1 without a word: a seed of 65 bits would draw as a shorter one does, and 0
-steps would become the default.
+Otherwise they would silently be wrapped, truncated or, like True, read as 1: a seed of 65 bits would draw the same as a
+shorter one, and 0 steps would become the default.
 """
 
 import operator
@@ -13,16 +13,16 @@ __all__ = ["seed_of", "whole"]
 
 
 def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
-    """A whole number within bounds, of whatever integer type.
+    """Return a whole number within bounds, given as any integer type.
 
     Args:
-        name: What errors call it.
-        value: What was given.
-        least: Smallest that is taken.
-        most: Largest.
+        name: Name used in errors.
+        value: The value to check.
+        least: Smallest accepted number.
+        most: Largest accepted number; None for no limit.
 
     Raises:
-        RecipeError: If it is another number or none.
+        RecipeError: If the value is not a whole number or out of bounds.
 
     Example:
         >>> whole("num_steps", 4)
@@ -39,7 +39,7 @@ def whole(name: str, value: Any, least: int = 1, most: int | None = None) -> int
 
 
 def seed_of(value: Any) -> int:
-    """A seed: a whole number of 64 bits from 0 on, since noise is made with no more of it.
+    """Return a seed: a whole number from 0 to 2**64 - 1, since noise uses only 64 bits of it.
 
     Example:
         >>> seed_of(7)

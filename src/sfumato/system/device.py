@@ -1,6 +1,6 @@
-"""How this machine computes: on which device, with which numbers, and what becomes of freed memory.
+"""Choose the device, and configure subnormal numbers and the reuse of freed memory.
 
-torch is imported where it is used: the command line sets up its memory before it knows whether it needs torch.
+torch is imported only where it is used: the command line configures memory before it knows whether it needs torch.
 """
 
 import contextlib
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 __all__ = ["keep_freed_memory", "usable_device", "without_subnormals"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Of mallopt(3)."""
+"""Parameters of mallopt(3)."""
 _KEPT_BYTES = 2**30
 
 
 def usable_device(name: "str | torch.device") -> "torch.device":
-    """A device of this machine, checked before anything is loaded.
+    """Return a device of this machine, checked before anything is loaded.
 
     Args:
         name: ``cpu``, ``cuda`` or ``mps``, or one of several by number, such as ``cuda:1``.
 
     Raises:
-        RunError: If this machine, or this build of torch, does not have it.
+        RunError: If this machine or this build of torch does not have the device.
 
     Example:
         >>> usable_device("cpu")
@@ -49,8 +49,8 @@ def usable_device(name: "str | torch.device") -> "torch.device":
 def without_subnormals() -> Iterator[None]:
     """Treat numbers below 1e-38 as 0 inside this context.
 
-    The gradients of a trained network are full of them, and a processor handles them so slowly that they double the
-    time of a step.
+    Gradients of a trained network contain many of these subnormal numbers, and processors handle them so slowly that
+    they double the time of a step.
     """
     import torch
 
@@ -64,18 +64,18 @@ def without_subnormals() -> Iterator[None]:
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Let this process keep up to a gigabyte of freed memory for its next tensors, where the C library knows how.
+    """Let this process keep up to a gigabyte of freed memory for its next tensors, if the C library supports it.
 
     glibc returns every large block to the system when it is freed and asks for it again a moment later, and the system
     clears each page again. Sampling spends a quarter of its time on that (`benchmarks/restore_scale.py --allocation`).
-    It is a setting of the whole process, so a library should leave it alone: commands and workers call it.
+    It is a setting of the whole process, so library code should not change it: only commands and workers call this.
 
     Returns:
-        Whether the C library took it.
+        Whether the C library accepted the setting.
     """
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:  # musl has no such knob
+    if mallopt is None:  # musl has no such setting
         return False
     return all(mallopt(name, _KEPT_BYTES) == 1 for name in (_MMAP_THRESHOLD, _TRIM_THRESHOLD))

@@ -1,6 +1,6 @@
 """Errors that tell a user what was got, what was expected and what to do.
 
-All are :class:`ValueError` underneath, so code that knows nothing of this package can still catch them.
+All derive from :class:`ValueError`, so code that does not know this package can still catch them.
 """
 
 __all__ = [
@@ -26,31 +26,31 @@ class ImageError(SfumatoError):
 
 
 class UnknownFormatError(ImageError):
-    """A file is of no format that can be read."""
+    """A file has no format that can be read."""
 
 
 class StorageError(ImageError):
-    """The place of an image takes no more: it is full, read-only, gone or out of reach. What it held is as before."""
+    """The storage of an image is full, read-only, gone or unreachable. Its previous contents are unchanged."""
 
 
 class PairingError(SfumatoError):
-    """Conditions and targets cannot be brought together."""
+    """Conditions and targets cannot be paired."""
 
 
 class RecipeError(SfumatoError):
-    """A recipe has an unknown key, a wrong value or parts that contradict each other."""
+    """A recipe has an unknown key, an invalid value or parts that contradict each other."""
 
 
 class ModelFileError(SfumatoError):
-    """A model file is not one, is damaged or does not fit."""
+    """A file is not a model file, is damaged or does not fit."""
 
 
 class CalibrationError(SfumatoError):
-    """Held-out images cannot carry what was asked of them."""
+    """Held-out images do not allow the requested calibration, for example because they are too few."""
 
 
 class OverwriteError(SfumatoError):
-    """A file that is there would be lost: an input of the command, or one that sfumato did not write."""
+    """An existing file would be lost: an input of the command, or a file that sfumato did not write."""
 
 
 class RunError(SfumatoError):

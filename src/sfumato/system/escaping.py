@@ -1,4 +1,4 @@
-"""Names of files, channels and models come from strangers: how they are written into tables and pages as mere text."""
+"""Escape untrusted names of files, channels and models for tables and pages."""
 
 import html
 
@@ -9,11 +9,11 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 def in_markdown(text: object, *, code: bool = False) -> str:
-    """A text as one line of Markdown that holds no HTML, no link, no code and no end of a table's cell.
+    """Escape a text to one line of Markdown without HTML, links, code or the end of a table cell.
 
     Args:
-        text: What a stranger wrote.
-        code: Let words between backticks stand: for sentences, which are in no table and no code.
+        text: The untrusted text.
+        code: Keep words between backticks, for sentences outside of tables and code.
 
     Example:
         >>> in_markdown("a|b <script>")
@@ -24,7 +24,7 @@ def in_markdown(text: object, *, code: bool = False) -> str:
 
 
 def in_spreadsheet(text: object) -> str:
-    """A text as a cell that no spreadsheet takes for a formula: one that looks like it begins with an apostrophe.
+    """Escape a text for a spreadsheet cell: text that looks like a formula gets a leading apostrophe.
 
     Example:
         >>> in_spreadsheet("=1+1"), in_spreadsheet("cell_1.tif")

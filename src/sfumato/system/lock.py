@@ -1,4 +1,4 @@
-"""A folder for one process at a time: a lock that the system takes back when its process ends, however it ends."""
+"""Lock a folder for one process; the system releases the lock however the process ends."""
 
 import contextlib
 import errno
@@ -16,19 +16,19 @@ __all__ = ["held_alone"]
 
 _NAME = ".lock"
 _FAR_BYTE = 2**30
-"""Windows locks bytes, and nobody may read them: one that the file does not have leaves its text readable."""
+"""Windows makes locked bytes unreadable: locking a byte beyond the end of the file keeps its text readable."""
 _BUSY = (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)
 _UNKNOWN = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @contextlib.contextmanager
 def held_alone(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder, which is there, until the block ends or this process is killed.
+    """Keep other processes out of an existing folder until the block ends or this process is killed.
 
-    The lock is on a file in the folder, which is removed at the end. On a file system without locks a line says so.
+    The lock is on a file in the folder, which is removed at the end. On a file system without locks a note is printed.
 
     Raises:
-        RunError: If another process holds it, or the folder cannot be written to.
+        RunError: If another process holds the lock, or the folder cannot be written to.
     """
     try:
         file = _locked(folder / _NAME)
@@ -37,7 +37,7 @@ def held_alone(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # Windows removes no open file: the next holder does
+        with contextlib.suppress(OSError):  # Windows cannot remove an open file: the next holder does
             (folder / _NAME).unlink()
         file.close()
 
@@ -63,7 +63,7 @@ def _locked(path: Path) -> BinaryIO:
             file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
             file.flush()
             return file
-        file.close()  # its last holder has removed it meanwhile, so that the lock is on nothing
+        file.close()  # the last holder removed the file meanwhile, so this lock protects nothing
 
 
 def _is_still(path: Path, file: BinaryIO) -> bool:

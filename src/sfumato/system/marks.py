@@ -1,7 +1,7 @@
-"""How a file shows that sfumato wrote it: a mark that each kind carries, by which a later command knows its own.
+"""Recognise files that sfumato wrote by a mark in each kind of file.
 
-A picture carries a text chunk, a page a tag in its head, an ONNX file its producer; tables and JSON files are known by
-their columns and keys, model files and images by the metadata that they hold.
+A picture has a text chunk, a page a tag in its head and an ONNX file its producer; tables and JSON files are recognised
+by their columns and keys, model files and images by their metadata.
 """
 
 import json
@@ -30,9 +30,9 @@ __all__ = [
 
 PRODUCER = "sfumato"
 SOFTWARE = f"{PRODUCER} {__version__}"
-"""What pictures say of who wrote them, in the text chunk `Software`."""
+"""Text chunk `Software` of pictures."""
 GENERATOR = f"<meta name=generator content='{SOFTWARE}'>"
-"""The same in the head of a page."""
+"""Tag in the head of a page."""
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _MOST_CHUNKS = 64
@@ -47,25 +47,25 @@ class Kind(NamedTuple):
     """A kind of output."""
 
     name: str
-    """Such as ``picture``, for messages."""
+    """Name for messages, such as ``picture``."""
     is_ours: Callable[[Path], bool]
-    """Whether what is at a path was written by sfumato as an output of this kind."""
+    """Whether sfumato wrote the file at a path as an output of this kind."""
     suffix: str = ""
-    """That its names must have, if any."""
+    """Required suffix of its names, if any."""
 
 
 def text_like(name: str, is_ours: Callable[[str], bool]) -> Kind:
-    """A text file that is known by what it says."""
+    """Make a kind of text file that is recognised by its content."""
     return Kind(name, lambda path: is_ours(_text(path)))
 
 
 def json_with(name: str, keys: Collection[str]) -> Kind:
-    """A JSON file that is known by its keys."""
+    """Make a kind of JSON file that is recognised by its keys."""
     return Kind(name, lambda path: _values(_text(path)).keys() >= set(keys))
 
 
 def _is_picture(path: Path) -> bool:
-    """Whether it is a PNG with our name in a text chunk before its pixels."""
+    """Whether a file is a PNG with our name in a text chunk before its pixels."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -95,7 +95,7 @@ def _is_page(text: str) -> bool:
 
 
 def _is_network(path: Path) -> bool:
-    """Whether it is an ONNX file with our name as its producer, the second field of the format."""
+    """Whether a file is an ONNX file with our name as its producer, the second field of the format."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -104,7 +104,7 @@ def _is_network(path: Path) -> bool:
 
 
 def _is_package(path: Path) -> bool:
-    """Whether it is a BioImage.IO package whose description has our section."""
+    """Whether a file is a BioImage.IO package whose description has our section."""
     if not path.is_file():
         return False
     try:
@@ -120,7 +120,7 @@ def _is_package(path: Path) -> bool:
 
 
 def _is_journal(folder: Path) -> bool:
-    """Whether it holds the job of a restoration, or nothing but what a kill can leave of one."""
+    """Whether a folder holds the job of a restoration, or only what a killed one can leave."""
     if not folder.is_dir():
         return False
     if (folder / "job.json").exists():
@@ -129,7 +129,7 @@ def _is_journal(folder: Path) -> bool:
 
 
 def _text(path: Path) -> str:
-    """The beginning of a text file; nothing of what is no text."""
+    """Read the beginning of a text file; empty if the path is not a file."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:
@@ -150,4 +150,4 @@ NETWORK = Kind("network", _is_network)
 PACKAGE = Kind("BioImage.IO package", _is_package)
 JOURNAL = Kind("journal of a restoration", _is_journal)
 ANYTHING = Kind("output", lambda _: True)
-"""Whose writer looks itself at what is there."""
+"""An output whose writer itself checks what exists."""

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar in a terminal, plain lines elsewhere."""
+"""Show the progress of long work: a bar in a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -11,7 +11,7 @@ __all__ = ["Bar"]
 
 _SECONDS_BETWEEN_LINES = 10.0
 _MEMORY = 0.8
-"""Weight of the pace so far against that since the last line: a machine that slept is soon forgotten."""
+"""Weight of the previous pace against the pace since the last line; a pause is soon forgotten."""
 
 
 class Bar:
@@ -19,9 +19,9 @@ class Bar:
 
     Args:
         title: What is being done.
-        total: Number of steps; 0 if it is not known yet.
-        done: Steps done before.
-        quiet: Show nothing.
+        total: Number of steps; 0 if not yet known.
+        done: Number of steps already done.
+        quiet: Whether to show nothing.
     """
 
     def __init__(self, title: str, total: int, *, done: int = 0, quiet: bool = False) -> None:
@@ -47,7 +47,7 @@ class Bar:
             self._bar.stop()
 
     def show(self, done: float, text: str, *, total: int | None = None) -> None:
-        """Say how far the work is, parts of a step counted too, and of how much if that was not known before."""
+        """Show how many steps are done, including fractions of a step, and update the total if given."""
         self._total = self._total if total is None else total
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=self._total, text=text)

@@ -1,9 +1,9 @@
-"""YAML of which every value is what it looks like, and no more of it than a person writes.
+"""Read YAML strictly: every value is what it looks like, and the size is limited.
 
 PyYAML follows YAML 1.1, where ``010`` is 8, ``1:30`` is 90, ``no`` is false and ``2024-03-12`` is a date, where the
-last of two equal keys wins, and where a few aliases stand for billions of values. Here a number that two readers take
-differently is refused with its line, and so is a key given twice; words and dates are text; and what a text stands for,
-aliases written out, is bounded.
+last of two equal keys wins, and where a few aliases can stand for billions of values. Here ambiguous numbers and
+repeated keys are refused with their line, words and dates are text, and the number of values, with aliases written out,
+is limited.
 """
 
 import math
@@ -18,7 +18,7 @@ from sfumato.system.errors import RecipeError
 __all__ = ["MOST", "Document", "read"]
 
 MOST = 1_000_000
-"""Characters and values that a text may stand for, aliases written out."""
+"""Most characters and values in a text, with aliases written out."""
 _MOST_DIGITS = 100
 _TAG = "tag:yaml.org,2002:"
 _INT, _FLOAT, _BOOL, _NULL, _MERGE = (f"{_TAG}{kind}" for kind in ("int", "float", "bool", "null", "merge"))
@@ -27,13 +27,13 @@ _PREFIXED = re.compile(r"[-+]?0(x[0-9a-fA-F_]+|b[01_]+)")
 
 
 class Document(NamedTuple):
-    """What a text says, and where."""
+    """The values of a text, and their lines."""
 
     values: Any
     root: yaml.Node | None
 
     def line(self, place: Sequence[Any]) -> int | None:
-        """The line, from 1, of the key that a path of keys leads to, or of its nearest parent that is in the text."""
+        """Line, from 1, of the key at a path of keys, or of its nearest parent in the text."""
         line, node = None, self.root
         for key in place:
             if not isinstance(node, yaml.MappingNode):
@@ -49,11 +49,11 @@ def read(text: str, *, source: str) -> Document:
     """Read one YAML document.
 
     Args:
-        text: All of it.
-        source: What errors call it.
+        text: The whole text.
+        source: Name used in errors.
 
     Raises:
-        RecipeError: If it is not YAML, stands for too much, has a key twice or a number that is not clear.
+        RecipeError: If the text is not YAML, is too large, repeats a key or has an ambiguous number.
 
     Example:
         >>> read("steps: 10", source="an example").values
@@ -81,7 +81,7 @@ def read(text: str, *, source: str) -> Document:
 
 
 class _UnclearError(Exception):
-    """A value that two readers would take differently."""
+    """A value that different YAML readers would read differently."""
 
     def __init__(self, node: yaml.Node, text: str) -> None:
         super().__init__(text)
@@ -89,10 +89,10 @@ class _UnclearError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader of numbers, truth values, null and text, of lists and of mappings; see the end."""
+    """PyYAML's safe loader, restricted to numbers, booleans, null, text, lists and mappings by :func:`_restrict`."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """A mapping whose keys differ."""
+        """Compose a mapping, refusing repeated keys."""
         node = super().compose_mapping_node(anchor)
         assert node is not None
         lines: dict[tuple[str, str], int] = {}
@@ -105,7 +105,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_number(self, node: yaml.ScalarNode) -> int | float:
-        """A finite number that is written in one of the ways that all readers share."""
+        """Construct a finite number, if it is written in a way that all YAML readers share."""
         text = str(node.value)
         if _PREFIXED.fullmatch(text) and len(text) <= _MOST_DIGITS:
             return int(text, 0)
@@ -127,7 +127,7 @@ def _advice(number: str) -> str:
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:
-    """Values and characters that a node stands for, aliases written out; a node that holds itself stands for all."""
+    """Count the values and characters of a node, with aliases written out; a node that contains itself is too large."""
     if id(node) not in known:
         known[id(node)] = MOST + 1
         held = node.value if isinstance(node, yaml.CollectionNode) else []
@@ -142,9 +142,9 @@ def _short(text: str) -> str:
 
 
 def _restrict(loader: type[_Loader]) -> None:
-    """Take for a number, the check's matter, what PyYAML does; of words only true, false and null for more than text.
+    """Recognise numbers as PyYAML does, to be checked later, and of words only true, false and null; the rest is text.
 
-    What PyYAML writes plainly as text is read as text, so that what :func:`yaml.safe_dump` wrote reads back.
+    Plain text written by PyYAML is read as text, so that the output of :func:`yaml.safe_dump` reads back unchanged.
     """
     known, built = yaml.SafeLoader.yaml_implicit_resolvers, yaml.SafeLoader.yaml_constructors
     loader.yaml_implicit_resolvers = {

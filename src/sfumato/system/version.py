@@ -1,4 +1,4 @@
-"""The version of the package, in a module that everything may import."""
+"""The version of the package, in a module that every other module can import."""
 
 __all__ = ["__version__"]
 
