@@ -1,8 +1,8 @@
-r"""A scientific camera: from expected photons to grey levels.
+r"""Model a scientific camera, which turns expected photons into grey levels.
 
 .. math:: grey = clip\big(round(g\,(n + r) + o)\big), \qquad n \sim Poisson(\mu), \quad r \sim N(0, \sigma_r^2)
 
-with :math:`\mu` the photo-electrons expected in a pixel, gain g, offset o and read noise :math:`\sigma_r`. So the mean
+with :math:`\mu` the photo-electrons expected in a pixel, gain g, offset o and read noise :math:`\sigma_r`. The mean
 is :math:`g\mu + o` and the variance :math:`g^2(\mu + \sigma_r^2)`, plus 1/12 for the rounding, as long as nothing is
 clipped [Janesick, Photon Transfer, 2007].
 """
@@ -18,13 +18,13 @@ __all__ = ["Camera", "at_photon_level", "bin_pixels"]
 
 @dataclass(frozen=True, kw_only=True)
 class Camera:
-    """Settings of a camera, and what it makes of an image.
+    """A camera, which turns expected photons into grey levels.
 
     Attributes:
         gain: Grey levels per photo-electron.
         offset: Grey levels without light.
         read_noise: Standard deviation per pixel, in electrons.
-        bit_depth: Grey levels are whole numbers from 0 to 2**bit_depth - 1; None for neither rounding nor clipping.
+        bit_depth: Grey levels are whole numbers from 0 to 2**bit_depth - 1; None for no rounding and no clipping.
 
     Example:
         >>> camera = Camera(gain=2.0, offset=100.0, read_noise=1.5)
@@ -58,15 +58,15 @@ class Camera:
         return self.gain**2 * (photons + self.read_noise**2) + rounding
 
     def capture(self, photons: Tensor, *, seed: int) -> Tensor:
-        """One exposure.
+        """Simulate one exposure.
 
         Args:
-            photons: Expected photo-electrons in each pixel, 0 or more, any shape. What falls short of 0 by less than a
-                millionth of the largest is taken for rounding.
+            photons: Expected photo-electrons in each pixel, 0 or more, any shape. Values below 0 by less than a
+                millionth of the largest count as rounding errors.
             seed: The same seed, shape and kind of device give the same noise.
 
         Returns:
-            Grey levels as floats, shape and precision of ``photons``. The draw has no gradient.
+            Grey levels as floats, in the shape and precision of ``photons``, without gradient.
         """
         lowest, highest = (float(value) for value in photons.detach().aminmax())
         if lowest < -1e-6 * max(highest, 1):
@@ -83,8 +83,8 @@ class Camera:
 def at_photon_level(image: Tensor, photons: float) -> Tensor:
     """Scale images of light so that their structures have a mean of ``photons`` per pixel.
 
-    A structure is where an image is brighter than its mean: the level then does not depend on how much of the field is
-    empty, which the mean of all pixels would.
+    Pixels that are at least as bright as the mean of the image count as structure. Unlike the mean of all pixels, the
+    level then does not depend on how much of the field is empty.
 
     Args:
         image: Relative intensity, 0 or more, shape (..., H, W).

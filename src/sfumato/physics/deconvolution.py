@@ -1,10 +1,10 @@
-r"""Classical restoration of a widefield image y = H x + n, with H the microscope's blur.
+r"""Restore a widefield image y = H x + n by classical deconvolution, with H the microscope's blur.
 
 .. math:: \hat x_{Wiener} = F^{-1}\Big[\frac{\bar H}{|H|^2 + NSR} F y\Big], \qquad
           x_{k+1} = x_k\, H^T\frac{y}{H x_k} \quad (\text{Richardson-Lucy})
 
-All functions take images (..., H, W) on any device. The transfer function is that of
-:mod:`sfumato.physics.optics`, real and even, so H is its own adjoint.
+All functions take images (..., H, W) on any device. The transfer function comes from :mod:`sfumato.physics.optics`; it
+is real and even, so H is its own adjoint.
 """
 
 import torch.nn.functional as F
@@ -16,15 +16,15 @@ from sfumato.physics.grid import Boundary
 __all__ = ["bicubic", "richardson_lucy", "wiener"]
 
 _FLOOR = 1e-6
-"""Of predicted light in units of the image's mean: divisions by less would amplify rounding."""
+"""Least predicted light, relative to the image's mean: dividing by less would amplify rounding errors."""
 _TINY = 1e-30
-"""So that an image without light stays one."""
+"""Avoids a division by 0 for an image without light."""
 
 
 def bicubic(image: Tensor, factor: int) -> Tensor:
     """Interpolate images (..., H, W) to a grid that is ``factor`` times finer, (..., factor H, factor W).
 
-    Keys' kernel with a = -1/2, as in MATLAB and Pillow, which keeps planes as they are inside the image.
+    Uses Keys' kernel with a = -1/2, as MATLAB and Pillow do, which reproduces planes exactly inside the image.
 
     Example:
         >>> import torch
@@ -42,17 +42,17 @@ def bicubic(image: Tensor, factor: int) -> Tensor:
 def wiener(
     image: Tensor, *, cutoff: float, pixel_um: float, noise_to_signal: float = 0.01, boundary: Boundary = "even"
 ) -> Tensor:
-    """Deconvolve by the linear filter of least mean square error.  [Wiener 1949]
+    """Deconvolve with the linear filter of least mean square error.  [Wiener 1949]
 
     Args:
         image: Shape (..., H, W).
         cutoff: Of the microscope, in cycles per micrometre, from :func:`~sfumato.physics.optics.cutoff_frequency`.
         pixel_um: Side of a pixel, at most 1 / (2 cutoff).
-        noise_to_signal: Power of the noise over that of the specimen, the same at all frequencies; above 0.
+        noise_to_signal: Power of the noise relative to the specimen, the same at all frequencies; above 0.
         boundary: How the image goes on beyond its borders.
 
     Returns:
-        Shape (..., H, W); its mean is the image's over 1 + noise_to_signal, its values may be negative.
+        Shape (..., H, W); its mean is the image's mean divided by 1 + noise_to_signal. Values may be negative.
     """
     if noise_to_signal <= 0:
         raise ValueError(f"noise_to_signal is {noise_to_signal}; give a number above 0, larger for noisier images")
@@ -67,17 +67,17 @@ def richardson_lucy(
 ) -> Tensor:
     """Deconvolve towards the most likely specimen under Poisson noise.  [Richardson 1972; Lucy 1974]
 
-    Starts from a flat image; stopping early is its only guard against noise.
+    It starts from a flat image; stopping early is its only protection against noise.
 
     Args:
-        image: Light, shape (..., H, W); what is below 0, as camera offsets leave it, counts as 0.
+        image: Light, shape (..., H, W); values below 0, as left by camera offsets, count as 0.
         cutoff: Of the microscope, in cycles per micrometre, from :func:`~sfumato.physics.optics.cutoff_frequency`.
         pixel_um: Side of a pixel, at most 1 / (2 cutoff).
         num_iterations: At least 1.
         boundary: How the image goes on beyond its borders.
 
     Returns:
-        Shape (..., H, W), 0 or more, with the light of ``image`` in all.
+        Shape (..., H, W), 0 or more, with the same total light as ``image``.
     """
     if num_iterations < 1:
         raise ValueError(f"num_iterations is {num_iterations}; give at least 1")
@@ -87,7 +87,7 @@ def richardson_lucy(
     level = light.mean((-2, -1), keepdim=True)
     estimate = level.expand_as(light)
     for _ in range(num_iterations):
-        # The kernel is positive, but its FFT rounds to slightly below 0 in dark places.
+        # The kernel is positive, but with the FFT dark places are rounded to slightly below 0.
         expected = grid.filtered(estimate, transfer).maximum(_FLOOR * level + _TINY)
         estimate = estimate * grid.filtered(light / expected, transfer).clamp_min(0)
     return estimate[..., :height, :width]

@@ -1,9 +1,9 @@
-r"""Fresnel propagation: how a light field spreads over a distance z, in the paraxial approximation.
+r"""Propagate a light field over a distance z, in the paraxial (Fresnel) approximation.
 
 .. math:: u_z = F^{-1}\big[ F[u_0] \, \exp(-i \pi \lambda z |f|^2) \big]
 
-This is the convolution of [CVDM Sec. 4.2] in the Fourier domain, without the constant phase exp(ikz), which no
-intensity shows. All factors have modulus 1, so that energy is conserved, distances add, and -z undoes z.
+This is the convolution of [CVDM Sec. 4.2] in the Fourier domain, without the constant phase exp(ikz), which does
+not affect intensities. All factors have modulus 1, so energy is conserved, distances add, and -z undoes z.
 """
 
 import torch
@@ -17,16 +17,16 @@ __all__ = ["defocused_intensity", "propagate"]
 def propagate(
     field: Tensor, distance_um: float | Tensor, *, wavelength_um: float, pixel_um: float, margin: int = 0
 ) -> Tensor:
-    """The field after a distance.
+    """Propagate a field over a distance.
 
     Args:
-        field: Complex amplitude (..., H, W); a real one is taken as complex.
-        distance_um: Distance, of either sign; a tensor gives one per image and has shape (..., 1, 1), so that distances
+        field: Complex amplitude (..., H, W); a real one is converted.
+        distance_um: Distance, of either sign; a tensor holds one per image and has shape (..., 1, 1), so that distances
             (Z, 1, 1) turn one field (H, W) into a stack (Z, H, W).
         wavelength_um: In the medium.
         pixel_um: Side of a pixel.
-        margin: Pixels by which the field is continued evenly while it propagates. Without one, light that leaves at a
-            border comes back at the opposite one, and energy is conserved exactly.
+        margin: Pixels by which the field is continued evenly while it propagates. Without a margin, light that leaves
+            at one border enters at the opposite one, and energy is conserved exactly.
 
     Returns:
         Complex amplitude, shape of ``field`` broadcast with ``distance_um``.
@@ -57,11 +57,11 @@ def defocused_intensity(
     pixel_um: float,
     margin: int = 0,
 ) -> Tensor:
-    r"""What a camera sees at a distance from focus, :math:`I_z = |P_z \sqrt{I_0} e^{i\varphi}|^2`.  [CVDM Sec. 4.2]
+    r"""Compute the intensity at a distance from focus, :math:`I_z = |P_z \sqrt{I_0} e^{i\varphi}|^2`.  [CVDM Sec. 4.2]
 
     Args:
-        phase: In focus, in radians, shape (..., H, W).
-        intensity: In focus, 0 or more, broadcasts to ``phase``.
+        phase: Phase in focus, in radians, shape (..., H, W).
+        intensity: Intensity in focus, 0 or more, broadcasts to ``phase``.
         distance_um: Defocus, a number or a tensor (..., 1, 1).
         wavelength_um: In the medium.
         pixel_um: Side of a pixel.

@@ -1,4 +1,4 @@
-r"""The sampling grid of an image: its spatial frequencies, and its even continuation beyond the border.
+r"""Spatial frequencies of an image, and its continuation beyond the border.
 
 .. math:: f_n = n / (N p), \qquad n = 0, 1, \ldots, -2, -1
 
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 Boundary = Literal["even", "periodic"]
-"""How an image goes on beyond its borders: by reflection, or by itself."""
+"""How an image continues beyond its borders: by reflection or by repetition."""
 
 
 def frequencies(image: Tensor, pixel_um: float, *, half: bool = False) -> tuple[Tensor, Tensor]:
@@ -31,7 +31,7 @@ def frequencies(image: Tensor, pixel_um: float, *, half: bool = False) -> tuple[
     Args:
         image: Shape (..., H, W), real or complex; only its size, precision and device matter.
         pixel_um: Side of a square pixel.
-        half: Whether the spectrum is that of ``rfft2``, with W // 2 + 1 columns.
+        half: Whether the spectrum comes from ``rfft2``, with W // 2 + 1 columns.
 
     Returns:
         Rows (H, 1) and columns (W) or (W // 2 + 1), which broadcast to the spectrum.
@@ -57,13 +57,13 @@ def squared_frequency(image: Tensor, pixel_um: float, *, half: bool = False) -> 
 
 
 def filtered(image: Tensor, transfer: Tensor) -> Tensor:
-    """A real image (..., H, W) with its spectrum multiplied by ``transfer``, (..., H, W // 2 + 1)."""
+    """Multiply the spectrum of a real image (..., H, W) by ``transfer``, shape (..., H, W // 2 + 1)."""
     result: Tensor = torch.fft.irfft2(torch.fft.rfft2(image) * transfer, s=image.shape[-2:])
     return result
 
 
 def even_margin(image: Tensor, margin: int) -> Tensor:
-    """Continue an image by reflection at its edges, ``margin`` pixels on each side, however many.
+    """Continue an image by reflection at its edges, by any number of ``margin`` pixels on each side.
 
     Example:
         >>> even_margin(torch.tensor([[1.0, 2.0, 3.0]]), 2)[2].tolist()
@@ -79,7 +79,7 @@ def even_margin(image: Tensor, margin: int) -> Tensor:
 
 
 def even_continuation(image: Tensor) -> Tensor:
-    """Image and its mirror images, (..., H, W) to (..., 2H, 2W): one period of the even, periodic continuation.
+    """Join an image and its mirror images, (..., H, W) to (..., 2H, 2W): one period of the even continuation.
 
     Example:
         >>> even_continuation(torch.tensor([[1.0, 2.0]])).tolist()
@@ -90,13 +90,13 @@ def even_continuation(image: Tensor) -> Tensor:
 
 
 def continued(image: Tensor, boundary: Boundary) -> Tensor:
-    """One period of an image's continuation; the image is its upper left part."""
+    """Return one period of an image's continuation; the image is its upper left part."""
     if boundary not in ("even", "periodic"):
         raise ValueError(f"boundary is {boundary!r}; use 'even' or 'periodic'")
     return even_continuation(image) if boundary == "even" else image
 
 
 def crop(image: Tensor, margin: int) -> Tensor:
-    """Undo a margin: leave out ``margin`` pixels on each side."""
+    """Remove ``margin`` pixels on each side."""
     height, width = image.shape[-2:]
     return image[..., margin : height - margin, margin : width - margin]

@@ -4,13 +4,13 @@ r"""Optics of a fluorescence microscope in focus: point-spread function (PSF) an
           f_c = \frac{2 NA}{\lambda}
 
 for incoherent light and a clear circular pupil, in the scalar approximation [Goodman, Introduction to Fourier Optics,
-Sec. 6.3]. Its Fourier transform is the Airy pattern. Everything here is set by the cut-off :math:`f_c`, in cycles per
+Sec. 6.3]. Its Fourier transform is the Airy pattern. Everything here depends on the cut-off :math:`f_c`, in cycles per
 micrometre, from :func:`cutoff_frequency`.
 
 Note:
-    An ideal linear SIM reconstruction is taken to have the same transfer function with a cut-off twice as high: light
-    patterns of the finest period that the objective lets through shift frequencies by up to :math:`f_c`. Real
-    reconstructions differ in how they weight frequencies below it, and may show negative side lobes; this one has none.
+    An ideal linear SIM reconstruction is modelled with the same transfer function and twice the cut-off: light patterns
+    of the finest period that the objective transmits shift frequencies by up to :math:`f_c`. Real reconstructions
+    weight the frequencies below the cut-off differently, and may have negative side lobes; this one has none.
 """
 
 import torch
@@ -22,15 +22,15 @@ from sfumato.physics.grid import Boundary
 __all__ = ["SIM_EXTENSION", "blur", "cutoff_frequency", "otf", "psf"]
 
 SIM_EXTENSION = 2.0
-"""How much further than widefield linear structured illumination (SIM) reaches."""
+"""Cut-off of linear structured illumination (SIM), relative to widefield."""
 
 
 def cutoff_frequency(numerical_aperture: float, wavelength_um: float, *, extension: float = 1.0) -> float:
     r"""Highest frequency that passes, :math:`f_c = 2 NA/\lambda` times ``extension``, in cycles per micrometre.
 
     Args:
-        numerical_aperture: Of the objective.
-        wavelength_um: Of the emitted light, in vacuum.
+        numerical_aperture: Numerical aperture of the objective.
+        wavelength_um: Wavelength of the emitted light, in vacuum.
         extension: 1 for widefield, ``SIM_EXTENSION`` for structured illumination.
 
     Example:
@@ -48,13 +48,13 @@ def cutoff_frequency(numerical_aperture: float, wavelength_um: float, *, extensi
 
 
 def otf(image: Tensor, *, cutoff: float, pixel_um: float, half: bool = False) -> Tensor:
-    """Transfer function on the frequencies of an image: 1 at frequency 0, 0 from the cut-off on.
+    """Compute the transfer function at the frequencies of an image: 1 at frequency 0, and 0 from the cut-off on.
 
     Args:
         image: Shape (..., H, W); only its size, precision and device matter.
         cutoff: In cycles per micrometre.
         pixel_um: Side of a pixel, at most 1 / (2 cutoff).
-        half: Whether for ``rfft2``, with W // 2 + 1 columns.
+        half: Whether the spectrum comes from ``rfft2``, with W // 2 + 1 columns.
 
     Returns:
         Shape (H, W) or (H, W // 2 + 1), in the order of the FFT.
@@ -71,10 +71,10 @@ def otf(image: Tensor, *, cutoff: float, pixel_um: float, half: bool = False) ->
 
 
 def psf(image: Tensor, *, cutoff: float, pixel_um: float) -> Tensor:
-    """Image of a point, of sum 1, shape (H, W), with its peak at (H // 2, W // 2): the Airy pattern.
+    """Compute the image of a point, the Airy pattern: sum 1, shape (H, W), peak at (H // 2, W // 2).
 
     Args:
-        image: Shape (..., H, W); only its size, precision and device matter. What lies beyond its borders wraps around.
+        image: Shape (..., H, W); only its size, precision and device matter. Light beyond its borders wraps around.
         cutoff: In cycles per micrometre.
         pixel_um: Side of a pixel, at most 1 / (2 cutoff).
 
@@ -89,7 +89,7 @@ def psf(image: Tensor, *, cutoff: float, pixel_um: float) -> Tensor:
 
 
 def blur(image: Tensor, *, cutoff: float, pixel_um: float, boundary: Boundary = "even") -> Tensor:
-    """The image that the microscope forms: convolution with the PSF. Linear, self-adjoint, keeps the sum.
+    """Form the microscope's image by convolution with the PSF; linear, self-adjoint and sum-preserving.
 
     Args:
         image: Fluorescence, shape (..., H, W).
@@ -98,7 +98,7 @@ def blur(image: Tensor, *, cutoff: float, pixel_um: float, boundary: Boundary = 
         boundary: How the image goes on beyond its borders.
 
     Returns:
-        Shape (..., H, W), band-limited if periodic. A fluorescence of 0 or more stays so, up to rounding.
+        Shape (..., H, W), band-limited if periodic. It is 0 or more, up to rounding, if the fluorescence is.
     """
     height, width = image.shape[-2:]
     wider = grid.continued(image, boundary)

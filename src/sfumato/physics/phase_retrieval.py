@@ -1,10 +1,10 @@
-r"""Phase from two intensities by the transport-of-intensity equation (:mod:`sfumato.physics.tie`), by name of solver.
+r"""Retrieve phase from two intensities with a solver of the transport of intensity (:mod:`sfumato.physics.tie`).
 
 .. math:: \frac{\partial I}{\partial z} \approx \frac{I(z_1) - I(z_2)}{z_1 - z_2}, \qquad
           I_0 \approx I(0), \text{ or the line through both}
 
-What a phase model gets as its condition is all that is used. Solvers work in float64: slow structures are differences
-of large numbers.
+Only the condition of a phase model is used. Solvers work in float64, because slow structures are differences of large
+numbers.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ __all__ = ["DARKEST", "MAX_ITERATIONS", "ONE_SOLVE", "SOLVERS", "solve", "two_sh
 
 SOLVERS = ("tie_fft", "us_tie", "tie_cg", "tie_uniform")
 """One Poisson solve, the universal solution of Zhang et al. (2020), conjugate gradients, and one Poisson solve that
-takes the light in focus for uniform, as it is behind a transparent specimen."""
+assumes uniform light in focus, as behind a transparent specimen."""
 
 ONE_SOLVE = ("tie_fft", "tie_uniform")
-"""Those that do not iterate."""
+"""Solvers that do not iterate."""
 
 MAX_ITERATIONS = 30
 """With noise and dark pixels the published residual is never reached, and more iterations fit more of the noise."""
 
 DARKEST = 0.05
-"""Of the mean intensity; darker pixels are taken for this bright, since light that is not there has no phase."""
+"""Darker pixels are raised to this share of the mean intensity, since there is no phase without light."""
 
 
 def solve(
@@ -42,22 +42,22 @@ def solve(
     reg: float = 1e-9,
     max_iterations: int = MAX_ITERATIONS,
 ) -> Solution:
-    """Solve the transport equation of real images by a solver's name.
+    """Solve the transport equation of real images with a solver given by name.
 
     Args:
         axial_derivative: dI/dz in focus, per micrometre, shape (H, W).
-        intensity: In focus, shape (H, W), with a mean above 0.
+        intensity: Intensity in focus, shape (H, W), with a mean above 0.
         solver: One of ``SOLVERS``.
         wavelength_um: In the medium.
         pixel_um: Side of a pixel.
         reg: Damping of slow structures, see :func:`sfumato.physics.tie.solve_tikhonov`.
-        max_iterations: Of the two that iterate.
+        max_iterations: Largest number of iterations of the two solvers that iterate.
 
     Returns:
         Phase of mean 0, in float64; one Poisson solve counts as one iteration, and its residual is measured too.
 
     Raises:
-        ValueError: If there is no such solver or no light.
+        ValueError: If the solver is unknown or there is no light.
     """
     if solver not in SOLVERS:
         raise ValueError(f"no solver is called {solver!r}; choose one of {', '.join(SOLVERS)}")
@@ -82,13 +82,13 @@ def solve(
 
 
 def two_shot_phase(shots: Tensor, distances_um: Sequence[float], **options: Any) -> Solution:
-    """Phase from two shots.
+    """Retrieve the phase from two shots.
 
     Args:
-        shots: Intensities (2, H, W), of any common scale.
-        distances_um: Of the two, such as (2, -2), or (0, 2.5) for one in focus and one defocused. The first that is in
-            focus is the intensity in focus; if none is, it is the value at 0 of the line through both.
-        options: Of :func:`solve`.
+        shots: Intensities (2, H, W), on any common scale.
+        distances_um: Distances of the two shots, such as (2, -2), or (0, 2.5) for one in focus and one defocused. A
+            shot at 0 is the intensity in focus; without one, it is the value at 0 of the line through both.
+        options: Options of :func:`solve`.
 
     Raises:
         ValueError: If there are not two shots at two distances.

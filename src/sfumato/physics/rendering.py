@@ -1,9 +1,9 @@
-r"""Fluorescent points, placed in micrometres, as images on any grid.
+r"""Render fluorescent points, with positions in micrometres, as images on any grid.
 
 .. math:: I(r) = \sum_n b_n\, h(r - r_n)
 
-Points keep a specimen apart from its pixels: the same one can be drawn finely, or as a microscope of some cut-off sees
-it, at any pixel size.
+Points make a specimen independent of pixels: the same specimen can be drawn sharply, or as a microscope of some cut-off
+sees it, at any pixel size.
 """
 
 import math
@@ -17,15 +17,15 @@ from sfumato.physics import camera, grid, optics
 __all__ = ["MARGIN_UM", "Emitters", "density", "render"]
 
 MARGIN_UM = 1.0
-"""How far specimens go on beyond the field, so that light from outside blurs into it as it should."""
+"""How far specimens extend beyond the field, so that light from outside blurs into it."""
 
 
 class Emitters(NamedTuple):
     """Points of light.
 
     Attributes:
-        positions_um: (row, column) from the corner of the first pixel, shape (N, 2); outside the field too.
-        brightness: Relative, 0 or more, shape (N).
+        positions_um: (row, column) from the corner of the first pixel, shape (N, 2); also outside the field.
+        brightness: Relative brightness, 0 or more, shape (N).
     """
 
     positions_um: Tensor
@@ -33,7 +33,7 @@ class Emitters(NamedTuple):
 
 
 def density(emitters: Emitters, shape: tuple[int, int], *, pixel_um: float, margin: int = 0) -> Tensor:
-    """Brightness in each pixel, every point shared among the four nearest pixel centres (bilinear).
+    """Compute the brightness in each pixel; each point is shared among the four nearest pixel centres (bilinear).
 
     Args:
         emitters: The specimen.
@@ -42,7 +42,7 @@ def density(emitters: Emitters, shape: tuple[int, int], *, pixel_um: float, marg
         margin: Pixels to add on each side of the field.
 
     Returns:
-        Shape (H + 2 margin, W + 2 margin). Points off this image are left out.
+        Shape (H + 2 margin, W + 2 margin). Points outside this image are left out.
 
     Example:
         >>> one = Emitters(torch.tensor([[0.25, 0.5]]), torch.tensor([8.0]))
@@ -65,15 +65,15 @@ def density(emitters: Emitters, shape: tuple[int, int], *, pixel_um: float, marg
 def render(
     emitters: Emitters, shape: tuple[int, int], *, pixel_um: float, cutoff: float, oversampling: int | None = None
 ) -> Tensor:
-    """The image that a microscope forms, at pixels that integrate the light which falls on them.
+    """Render the image that a microscope forms, on pixels that integrate the light falling on them.
 
     Args:
         emitters: The specimen, with points up to ``MARGIN_UM`` beyond the field.
         shape: (H, W) of the field.
         pixel_um: Side of a pixel.
         cutoff: Highest frequency, in cycles per micrometre (:func:`sfumato.physics.optics.cutoff_frequency`).
-        oversampling: Points are drawn on a grid finer by this factor; by default as many as eight per period of the
-            cut-off need, so that the grid does not show.
+        oversampling: Points are drawn on a grid finer by this factor; by default at least eight pixels per period of
+            the cut-off, so that the grid does not show.
 
     Returns:
         Brightness in each pixel, shape (H, W), 0 or more up to rounding.

@@ -1,9 +1,9 @@
-r"""Synthetic specimens with known truth: the four structures of the BioSR data set.
+r"""Draw synthetic specimens with known truth: the four structures of the BioSR data set.
 
-Each function draws one field from a seed, as points in micrometres (:class:`sfumato.physics.rendering.Emitters`), to be
-rendered at any size and resolution. Sizes follow what is known of the structures: coated pits are shells 100 to 230 nm
-across; the endoplasmic reticulum a net of tubules with three-way junctions, 1 to 2 um apart; microtubules long and
-smoothly bent; F-actin a dense mesh of gently bent filaments, some in bundles.
+Each function draws one field from a seed, as points in micrometres (:class:`sfumato.physics.rendering.Emitters`), which
+can be rendered at any size and resolution. Sizes follow the literature: coated pits are shells 100 to 230 nm across;
+the endoplasmic reticulum is a net of tubules with three-way junctions, 1 to 2 um apart; microtubules are long and
+smoothly bent; F-actin is a dense mesh of gently bent filaments, some in bundles.
 
 BioSR is described in Qiao et al., "Evaluation and development of deep neural networks for image super-resolution in
 optical microscopy", Nature Methods 18, 194 (2021).
@@ -20,24 +20,23 @@ from sfumato.physics.rendering import MARGIN_UM, Emitters
 __all__ = ["STRUCTURES", "coated_pits", "endoplasmic_reticulum", "f_actin", "microtubules"]
 
 _SPACING_UM = 0.008
-"""Distance of points along a filament: far below what any of these microscopes resolves."""
+"""Distance between points along a filament: far below the resolution of these microscopes."""
 
 _NUM_NEIGHBOURS = 48
-"""Sites among which a Voronoi cell's neighbours are looked for: several times as many as a cell has sides."""
+"""Number of nearest sites searched for a Voronoi cell's neighbours: several times the number of its sides."""
 
 
 def coated_pits(field_um: tuple[float, float], *, seed: int, per_um2: float = 1.5) -> Emitters:
-    """Clathrin-coated pits: round shells seen from below, so that the larger ones show as rings.
+    """Draw clathrin-coated pits: round shells seen from below, so that the larger ones look like rings.
 
     Args:
         field_um: Height and width.
         seed: Decides everything.
-        per_um2: Mean number of pits per square micrometre, before crowded regions and bare ones; a tiny field may hold
-            none.
+        per_um2: Mean number of pits per square micrometre, over crowded and bare regions; a tiny field may have none.
     """
     draw = _Draw(seed, field_um)
     centres = draw.thinned(draw.places(per_um2 * 2), scale_um=2.0)
-    # Pits repel: of two that overlap, the later goes.
+    # Pits repel: of two that overlap, the later one is removed.
     near = torch.cdist(centres, centres) < 0.22
     centres = centres[~near.tril(-1).any(1)]
     num_pits, num_points = len(centres), 240
@@ -56,7 +55,7 @@ def coated_pits(field_um: tuple[float, float], *, seed: int, per_um2: float = 1.
 
 
 def microtubules(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 1.7) -> Emitters:
-    """Microtubules: long, of nearly even brightness, with slow bends and small swings.
+    """Draw microtubules: long, of nearly even brightness, with slow bends and small swings.
 
     Args:
         field_um: Height and width.
@@ -65,7 +64,7 @@ def microtubules(field_um: tuple[float, float], *, seed: int, um_per_um2: float 
     """
     draw = _Draw(seed, field_um)
     length_um = 2 * max(draw.sides.tolist())
-    # Filaments longer than the field, so that few end within it; a half of each, or so, lies outside.
+    # Filaments are longer than the field, so that few end within it; about half of each lies outside.
     number = max(3, round(um_per_um2 * draw.area / (0.5 * length_um)))
     centres = draw.sides * draw.uniform(number, 2) - MARGIN_UM
     # Most run from the same side of the cell.
@@ -77,7 +76,7 @@ def microtubules(field_um: tuple[float, float], *, seed: int, um_per_um2: float 
 
 
 def f_actin(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 16.0) -> Emitters:
-    """F-actin: a dense mesh of thin, gently bent filaments of unequal brightness, with bundles.
+    """Draw F-actin: a dense mesh of thin, gently bent filaments of unequal brightness, with bundles.
 
     Args:
         field_um: Height and width.
@@ -88,7 +87,7 @@ def f_actin(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 16.
     length_um = 6.0
     number = max(8, round(um_per_um2 * draw.area / length_um))
     leading = math.pi * draw.uniform(1)
-    # A bundle is a group of filaments that lie side by side and run alike.
+    # A bundle is a group of parallel filaments, side by side.
     num_bundles = max(1, number // 40)
     bundle = (draw.uniform(number) * 5 * num_bundles).long()
     bundled = bundle < num_bundles
@@ -106,17 +105,17 @@ def f_actin(field_um: tuple[float, float], *, seed: int, um_per_um2: float = 16.
 
 
 def endoplasmic_reticulum(field_um: tuple[float, float], *, seed: int, mesh_um: float = 1.1) -> Emitters:
-    """Endoplasmic reticulum: tubules between three-way junctions, some loose ends, and small sheets.
+    """Draw endoplasmic reticulum: tubules between three-way junctions, some loose ends, and small sheets.
 
-    The junctions and tubules are those of a Voronoi diagram, bent.
+    Junctions and tubules are the vertices and bent edges of a Voronoi diagram.
 
     Args:
         field_um: Height and width.
         seed: Decides everything.
-        mesh_um: Mean distance of neighbouring meshes.
+        mesh_um: Mean distance between neighbouring meshes.
     """
     draw = _Draw(seed, field_um, margin_um=MARGIN_UM + 2 * mesh_um)
-    # Fine meshes lie beside wide ones.
+    # Mesh sizes vary over the field.
     sites = draw.thinned(draw.places(2 / mesh_um**2), scale_um=1.2 * mesh_um)
     ends = _voronoi_edges(sites, reach_um=4 * mesh_um)
     ends = ends[draw.uniform(len(ends)) < 0.86]
@@ -152,7 +151,7 @@ STRUCTURES: dict[str, Callable[..., Emitters]] = {
 
 
 class _Draw:
-    """Random numbers and shapes from one seed, over a field with a margin. Float64, on the CPU."""
+    """Draws random numbers and shapes from one seed, over a field with a margin, in float64 on the CPU."""
 
     def __init__(self, seed: int, field_um: tuple[float, float], margin_um: float = MARGIN_UM) -> None:
         if min(field_um) <= 0:
@@ -169,23 +168,23 @@ class _Draw:
         return torch.randn(shape, generator=self._generator, dtype=torch.float64)
 
     def places(self, per_um2: float) -> Tensor:
-        """Evenly random places, (N, 2), from -margin to field + margin."""
+        """Draw uniformly random positions, (N, 2), from -margin to field + margin."""
         return self.sides * self.uniform(max(4, round(per_um2 * self.area)), 2) - self.margin_um
 
     def thinned(self, places: Tensor, scale_um: float) -> Tensor:
-        """About half of some places, more in some regions than in others."""
+        """Keep about half of the positions, more in some regions than in others."""
         crowding = self.smooth(places, scale_um=scale_um, spread=0.5)
         return places[self.uniform(len(places)) < 0.5 * crowding]
 
     def smooth(self, places: Tensor, *, scale_um: float, spread: float) -> Tensor:
-        """A positive random function of place, mean about 1, that changes over ``scale_um``: (..., 2) to (...)."""
+        """A positive random function of position, mean about 1, that varies over ``scale_um``: (..., 2) to (...)."""
         waves = self.normal(12, 2) / scale_um
         phases = 2 * math.pi * self.uniform(12)
         field = (places @ waves.T + phases).cos().sum(-1) * math.sqrt(2 / 12)
         return (spread * field - spread**2 / 2).exp()
 
     def labels(self, paths: Tensor, *, patch_um: float, spread: float) -> Tensor:
-        """Uneven labelling along filaments, (N, P, 2) to (N, P): patches of more and of fewer dyes, mean 1."""
+        """Uneven labelling along filaments, (N, P, 2) to (N, P): patches with more or fewer dyes, mean 1."""
         number, num_points = paths.shape[:2]
         repeat = max(1, round(patch_um / _SPACING_UM))
         patches = 1 + spread * self.normal(number, -(-num_points // repeat))
@@ -194,10 +193,10 @@ class _Draw:
     def filaments(
         self, centres: Tensor, heading: Tensor, length_um: float, *, bend: float, over_um: float, swing: float = 0.0
     ) -> Tensor:
-        """Smooth paths through centres, (N, P, 2).
+        """Draw smooth paths through centres, (N, P, 2).
 
-        Their curvature is noise of ``bend`` per um that changes over ``over_um``; around the path that it gives their
-        heading swings by ``swing`` rad, over a third of that length.
+        Their curvature is noise of ``bend`` per um that varies over ``over_um``; in addition, their heading swings by
+        ``swing`` rad over a third of that length.
         """
         num_points = max(2, round(length_um / _SPACING_UM))
 
@@ -218,7 +217,7 @@ def _emitters(positions_um: Tensor, brightness: Tensor) -> Emitters:
 
 
 def _sheets(draw: _Draw, sites: Tensor, *, share: float, reach_um: float) -> Emitters:
-    """Points that fill the Voronoi cells of a share of the sites, as far as ``reach_um`` from each."""
+    """Draw points that fill the Voronoi cells of a share of the sites, up to ``reach_um`` from each."""
     filled = sites[draw.uniform(len(sites)) < share]
     nearest = sites[torch.cdist(filled, sites).topk(min(_NUM_NEIGHBOURS + 1, len(sites)), largest=False).indices]
     num_points = round(1500 * (2 * reach_um) ** 2)
@@ -228,10 +227,10 @@ def _sheets(draw: _Draw, sites: Tensor, *, share: float, reach_um: float) -> Emi
 
 
 def _voronoi_edges(sites: Tensor, reach_um: float) -> Tensor:
-    """Borders between the cells of nearest sites, as pairs of end points (E, 2, 2), none longer than 2 ``reach_um``.
+    """Find the edges of the Voronoi cells, as pairs of end points (E, 2, 2), none longer than 2 ``reach_um``.
 
-    On the line halfway between two sites a place at t lies nearer to a third site k than to them where a linear
-    function of t is negative; the border is what all k leave of the line.
+    On the line halfway between two sites, the point at t is nearer to a third site k than to them where a linear
+    function of t is negative; the edge is the part of the line that remains for all k.
     """
     neighbours = torch.cdist(sites, sites).topk(min(_NUM_NEIGHBOURS + 1, len(sites)), largest=False).indices[:, 1:]
     first = torch.arange(len(sites))[:, None].expand_as(neighbours)

@@ -1,11 +1,11 @@
-r"""The axial derivative of a through-focus stack, by a polynomial fit in every pixel.
+r"""Estimate the axial derivative of a through-focus stack by a polynomial fit in every pixel.
 
 .. math:: \frac{\partial^m I}{\partial z^m}\Big|_0 = \sum_j w_j I(z_j), \qquad w = (L^{(m)}(0))^T V^+, \quad
           V_{jn} = L_n(z_j)
 
 [Waller 2010]. A least-squares fit is linear in the data, so the fit of any order is one set of weights for all pixels.
-The polynomials L are Legendre's, on distances scaled to [-1, 1]: with bare powers an order of 20, as in
-[CVDM Sec. 4.2.2], loses most digits.
+The polynomials L are Legendre polynomials on distances scaled to [-1, 1]: with plain powers, an order of 20, as in
+[CVDM Sec. 4.2.2], would lose most digits.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,13 @@ __all__ = ["axial_derivative", "weights"]
 
 
 def weights(distances_um: Sequence[float], order: int, *, derivative: int = 1) -> np.ndarray:
-    """Weights of the planes, whose weighted sum is the derivative at z = 0 of the fitted polynomial.
+    """Compute weights of the planes, whose weighted sum is the derivative of the fitted polynomial at z = 0.
 
-    The noise of one plane is amplified by the root of their squared sum.
+    The noise of one plane is amplified by the root of the sum of their squares.
 
     Args:
-        distances_um: Where the Z planes lie; z = 0 is in focus. They need not be even nor in order.
-        order: Of the polynomial, from ``derivative`` to Z - 1.
+        distances_um: Positions of the Z planes; z = 0 is in focus. They need not be evenly spaced or in order.
+        order: Order of the polynomial, from ``derivative`` to Z - 1.
         derivative: 1 for dI/dz; 0 for the in-focus intensity itself, which averages over the planes.
 
     Returns:
@@ -49,15 +49,15 @@ def weights(distances_um: Sequence[float], order: int, *, derivative: int = 1) -
 
 
 def axial_derivative(stack: Tensor, distances_um: Sequence[float], order: int, *, derivative: int = 1) -> Tensor:
-    """The derivative in focus of a stack of intensities.
+    """Compute the derivative in focus of a stack of intensities.
 
-    With two planes and order 1 it is the paper's central difference, with the sign that the transport-of-intensity
-    equation asks for: (I_d - I_-d) / 2d.
+    With two planes and order 1 this is the paper's central difference, with the sign that the transport-of-intensity
+    equation requires: (I_d - I_-d) / 2d.
 
     Args:
         stack: Shape (..., Z, H, W).
-        distances_um: Of the Z planes.
-        order: Of the polynomial; 20 over 41 planes in [CVDM Sec. 4.2.2].
+        distances_um: Positions of the Z planes.
+        order: Order of the polynomial; 20 over 41 planes in [CVDM Sec. 4.2.2].
         derivative: See :func:`weights`.
 
     Returns:

@@ -1,13 +1,13 @@
-r"""The transport-of-intensity equation (TIE): phase from how intensity changes along the axis.
+r"""Solve the transport-of-intensity equation (TIE), which gives phase from the axial change of intensity.
 
 .. math:: -k \frac{\partial I}{\partial z} = \nabla \cdot (I \nabla \varphi), \qquad k = 2\pi/\lambda
           \qquad [CVDM Sec. 4.2]
 
-Derivatives across the image are spectral: exact for band-limited images. At the Nyquist frequency of an even side the
-first derivative has no sign, so that row and column of the spectrum are left out, of the operator and of all
-solutions alike. ``boundary="even"`` continues all images by reflection, for images whose borders do not match;
-``"periodic"`` takes them as they are, as the published US-TIE does. Phase is known up to a constant: solutions have
-mean 0 over the continued image.
+Derivatives across the image are spectral, which is exact for band-limited images. At the Nyquist frequency of an even
+side the first derivative has no sign, so this row and column of the spectrum are left out of the operator and of all
+solutions. ``boundary="even"`` continues all images by reflection, for images whose borders do not match;
+``"periodic"`` uses them as they are, as the published US-TIE does. Phase is known only up to a constant: solutions
+have mean 0 over the continued image.
 """
 
 from typing import NamedTuple
@@ -22,12 +22,12 @@ __all__ = ["Solution", "solve_conjugate_gradients", "solve_tikhonov", "solve_us_
 
 
 class Solution(NamedTuple):
-    """What an iterative solver found.
+    """The result of an iterative solver.
 
     Attributes:
         phase: In radians, shape (..., H, W).
-        num_iterations: Poisson solves each image took, shape (...).
-        residual: Largest part of dI/dz left unexplained, relative to the largest of dI/dz, shape (...).
+        num_iterations: Number of Poisson solves for each image, shape (...).
+        residual: Largest part of dI/dz left unexplained, relative to the largest dI/dz, shape (...).
     """
 
     phase: Tensor
@@ -38,9 +38,9 @@ class Solution(NamedTuple):
 def transport(
     phase: Tensor, intensity: Tensor, *, wavelength_um: float, pixel_um: float, boundary: Boundary = "even"
 ) -> Tensor:
-    r"""The axial derivative that a phase causes, :math:`\partial I/\partial z = -\frac1k \nabla\cdot(I\nabla\varphi)`.
+    r"""Axial derivative caused by a phase, :math:`\partial I/\partial z = -\frac1k \nabla\cdot(I\nabla\varphi)`.
 
-    Linear and self-adjoint in the phase.
+    It is linear and self-adjoint in the phase.
 
     Args:
         phase: In radians, shape (..., H, W).
@@ -74,7 +74,7 @@ def solve_tikhonov(
     reg: float = 1e-9,
     boundary: Boundary = "even",
 ) -> Tensor:
-    r"""One regularised Poisson solve, right if the intensity is uniform.
+    r"""Solve one regularised Poisson equation, which is exact if the intensity is uniform.
 
     .. math:: \varphi = F^{-1}\Big[F\big[-k\,\tfrac{1}{I}\tfrac{\partial I}{\partial z}\big]
               \frac{-K^2}{K^4 + reg/p^4}\Big], \qquad K^2 = 4\pi^2|f|^2
@@ -109,20 +109,20 @@ def solve_us_tie(
     tolerance: float = 1e-3,
     max_iterations: int = 1000,
 ) -> Solution:
-    r"""The universal solution of Zhang, Chen, Sun, Tian & Zuo (2020): repeated Poisson solves for what is left over.
+    r"""Apply the universal solution of Zhang, Chen, Sun, Tian & Zuo (2020): repeated Poisson solves for the residual.
 
     .. math:: \varphi \leftarrow \varphi + d, \qquad \nabla^2 d = -\frac{k R}{\max I}, \qquad
               R \leftarrow R + \tfrac1k \nabla\cdot(I\nabla d)
 
     from :math:`R = \partial I/\partial z`, until max |R| is below ``tolerance`` of its start, grows by more than 5%, or
-    ``max_iterations`` are done. The error shrinks by 1 - min I / max I each time.
+    ``max_iterations`` are done. Each iteration multiplies the error by 1 - min I / max I.
 
     Args:
         axial_derivative: See :func:`solve_tikhonov`.
         intensity: In focus, 0 or more.
         wavelength_um: In the medium.
         pixel_um: Side of a pixel.
-        reg: Damping of each Poisson solve. It slows slow structures; run long enough, they come back.
+        reg: Damping of each Poisson solve. It delays slow structures; with enough iterations they are recovered.
         boundary: How the images go on beyond their borders.
         tolerance: Relative size of the residual to stop at; 1e-3 as published.
         max_iterations: Stop in any case.
@@ -160,8 +160,8 @@ def solve_conjugate_gradients(
 ) -> Solution:
     r"""Conjugate gradients on :math:`-\nabla\cdot(I\nabla\varphi) = k\,\partial I/\partial z`, preconditioned.
 
-    The preconditioner is the Poisson solve of :func:`solve_us_tie`, so that an iteration costs the same; but the error
-    shrinks by :math:`(\sqrt c - 1)/(\sqrt c + 1)` each time, with c = max I / min I.  [Hestenes & Stiefel 1952]
+    The preconditioner is the Poisson solve of :func:`solve_us_tie`, so an iteration costs the same, but it multiplies
+    the error by :math:`(\sqrt c - 1)/(\sqrt c + 1)`, with c = max I / min I.  [Hestenes & Stiefel 1952]
 
     Args:
         axial_derivative: See :func:`solve_tikhonov`.
@@ -186,7 +186,7 @@ def solve_conjugate_gradients(
         product, previous = _inner(residual, preconditioned), product
         direction = preconditioned + product / previous.clamp_min(tiny) * direction
         image = _minus_divergence(direction, intensity, pixel_um)
-        # Images that are done take steps of 0, so that the others of the batch do not disturb them.
+        # Finished images take steps of 0, so that the rest of the batch does not change them.
         length = torch.where(progress.active, product / _inner(direction, image).clamp_min(tiny), 0)
         phase, residual = phase + length * direction, residual - length * image
         progress.update(_largest(residual))
@@ -194,7 +194,7 @@ def solve_conjugate_gradients(
 
 
 class _Progress:
-    """Which images of a batch still iterate, and how far each came; all tensors (..., 1, 1)."""
+    """Tracks which images of a batch still iterate, and their residuals; all tensors (..., 1, 1)."""
 
     def __init__(self, start: Tensor, tolerance: float) -> None:
         self.start, self.tolerance = start.detach(), tolerance
@@ -215,7 +215,7 @@ class _Progress:
 
 
 def _wavevector(image: Tensor, pixel_um: float) -> tuple[Tensor, Tensor]:
-    r""":math:`2\pi f` along rows and columns, shape (H, W // 2 + 1); 0 where the frequency of either is Nyquist's."""
+    r""":math:`2\pi f` along rows and columns, shape (H, W // 2 + 1); 0 where either is at the Nyquist frequency."""
     rows, columns = grid.frequencies(image, pixel_um, half=True)
     known = torch.maximum(rows.abs(), columns) * pixel_um < 0.5 - 1e-6
     return 2 * torch.pi * rows * known, 2 * torch.pi * columns * known
@@ -241,7 +241,7 @@ def _poisson(source: Tensor, pixel_um: float, reg: float) -> Tensor:
 
 
 def _explainable(axial_derivative: Tensor) -> Tensor:
-    """An axial derivative without its mean and its Nyquist frequency, which no phase explains."""
+    """Remove the mean and the Nyquist frequency of an axial derivative, which no phase can explain."""
     k_rows, k_columns = _wavevector(axial_derivative, 1.0)
     return grid.filtered(axial_derivative, (k_rows != 0) | (k_columns != 0))
 

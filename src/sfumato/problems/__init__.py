@@ -1,1 +1,1 @@
-"""What turns files, or a simulator, into samples of (condition, target): one module per problem of the paper."""
+"""Turn files or simulations into samples of (condition, target), with one module per problem of the paper."""

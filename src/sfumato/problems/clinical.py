@@ -1,11 +1,11 @@
-r"""The paper's clinical protocol: a through-focus stack gives a pseudo truth, and two of its planes what methods get.
+r"""The paper's clinical protocol: pseudo truth from a through-focus stack, and two of its planes as the condition.
 
 .. math:: \frac{\partial I}{\partial z}\Big|_0 \text{ by a polynomial through all planes}, \qquad
           \varphi = \text{TIE}\Big(\frac{\partial I}{\partial z}, I_0\Big), \qquad condition = (I_d, I_{-d})
 
-[CVDM Sec. 4.2.2]: order 20 over planes at +-2k um, k = 1 to 20, and d = 2 um. It is a pseudo truth: a polynomial of
-high order amplifies noise, and no solver knows the constant nor, with noise, the slowest structures. The paper's is
-US-TIE.
+[CVDM Sec. 4.2.2]: order 20 over planes at +-2k um, k = 1 to 20, and d = 2 um. It is only a pseudo truth: a polynomial
+of high order amplifies noise, and no solver can recover the constant or, with noise, the slowest structures. The
+paper's solver is US-TIE.
 """
 
 import re
@@ -33,7 +33,7 @@ class Stack(NamedTuple):
 
     Attributes:
         planes: Shape (Z, H, W); about 1 in focus.
-        distances_um: Of the planes, increasing; 0 is in focus.
+        distances_um: Distances of the planes, increasing; 0 is in focus.
     """
 
     planes: Tensor
@@ -41,13 +41,13 @@ class Stack(NamedTuple):
 
 
 class Specimen(NamedTuple):
-    """What the protocol makes of a stack.
+    """The result of the protocol for one stack.
 
     Attributes:
         two_shot: Intensities at +d and -d, shape (2, H, W).
         pseudo_truth: Phase in radians, mean 0, shape (H, W).
-        order: Of the polynomial.
-        residual: Largest part of dI/dz that the solver leaves unexplained, relative to the largest of dI/dz.
+        order: Order of the polynomial.
+        residual: Largest part of dI/dz that the solver leaves unexplained, relative to the largest dI/dz.
     """
 
     two_shot: Tensor
@@ -68,11 +68,11 @@ def read_stack(
 
     Args:
         path: A file with a Z axis whose middle plane is in focus; or a folder of files such as ``z-010um.tif``, which
-            are divided by ``reference.tif`` if it is there.
+            are divided by ``reference.tif`` if it exists.
         step_um: Distance between the planes of a file.
-        reach_um: Leave out planes further from focus.
-        flip: Turn the sign of the distances, where a microscope counts them the other way.
-        crop_px: Keep the middle of each plane, so many pixels a side.
+        reach_um: Leave out planes further from focus than this.
+        flip: Invert the sign of the distances, for microscopes that count them the other way.
+        crop_px: Keep a central square of each plane with this side in pixels.
 
     Raises:
         ImageError: If the planes are smaller than ``crop_px``.
@@ -102,7 +102,7 @@ def read_stack(
 
 
 def _planes_of(folder: Path) -> dict[float, Path]:
-    """Files of a folder by the distance in their names."""
+    """Find the files of a folder by the distance in their names."""
     named: dict[float, Path] = {}
     for path in sorted(folder.iterdir()):
         if found := re.fullmatch(r"z([+-]?\d+\.?\d*)um", image_stem(path)):
@@ -141,16 +141,16 @@ def protocol(
     solver: str = "us_tie",
     max_iterations: int = MAX_ITERATIONS,
 ) -> Specimen:
-    """The pseudo truth of a stack, and the two shots that methods get.
+    """Compute the pseudo truth of a stack, and pick the two shots that methods are given.
 
     Args:
-        stack: Through focus.
-        wavelength_um: In the medium.
+        stack: The through-focus stack.
+        wavelength_um: Wavelength in the medium.
         pixel_um: Side of a pixel.
-        shot_um: Distance d of the two shots; planes at +d and -d must be there.
-        order: Of the polynomial; half as many as there are planes, and at most the paper's 20, if not given.
-        solver: Of the pseudo truth, see :func:`sfumato.physics.phase_retrieval.solve`; the paper's by default.
-        max_iterations: Of the solver.
+        shot_um: Distance d of the two shots; the stack must have planes at +d and -d.
+        order: Order of the polynomial; by default half the number of planes, and at most the paper's 20.
+        solver: Solver for the pseudo truth, see :func:`sfumato.physics.phase_retrieval.solve`; by default the paper's.
+        max_iterations: Largest number of iterations of the solver.
 
     Raises:
         PairingError: If the planes of the two shots are not in the stack.
@@ -179,7 +179,7 @@ def two_shot_tie(
     solver: str = "us_tie",
     max_iterations: int = MAX_ITERATIONS,
 ) -> Tensor:
-    """A solver on two shots (2, H, W) at plus and minus ``shot_um``, with their mean as the intensity in focus."""
+    """Solve for the phase of two shots (2, H, W) at plus and minus ``shot_um``; their mean counts as in focus."""
     optics = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
     distances = (shot_um, -shot_um)
     return two_shot_phase(two_shot, distances, solver=solver, max_iterations=max_iterations, **optics).phase.float()

@@ -1,4 +1,4 @@
-"""The specimens of the demo: one field of each structure, simulated on the spot, none of which training saw."""
+"""Simulate the specimens of the demo: one field of each structure, none of which was used in training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ from sfumato.problems.microscopy_simulation import Microscope, image_field
 __all__ = ["FIELDS", "SEED", "Field", "Specimen", "simulate_specimens", "write_specimens"]
 
 SEED = 8
-"""Of the demo alone; those of the bundled model's data are others (experiments/zoo_data.py)."""
+"""Seed of the demo; the data of the bundled model have other seeds (experiments/zoo_data.py)."""
 _SIDE = 64
 
 
 class Field(NamedTuple):
-    """Which field of a structure, and its light."""
+    """The number of a field of a structure, and its light level."""
 
     cell: int
     photons: int
@@ -33,7 +33,7 @@ FIELDS = {
     "endoplasmic_reticulum": Field(0, 65),
     "coated_pits": Field(5, 40),  # earlier ones are nearly empty
 }
-"""One of each structure, in the order of the demo."""
+"""One field of each structure, in the order of the demo."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Specimen:
     """A simulated field of view.
 
     Attributes:
-        name: Of its structure.
+        name: Name of its structure.
         measured: The widefield image in camera grey levels, shape (H, W).
         truth: The same field at the resolution of structured illumination, shape (2H, 2W).
         pixel_um: Side of a pixel of the truth.
@@ -54,7 +54,7 @@ class Specimen:
 
 
 def simulate_specimens(progress: Callable[[str], None] | None = None) -> list[Specimen]:
-    """Draw all of them; the same at every call."""
+    """Simulate all specimens of the demo; every call gives the same."""
     found = []
     for name, (cell, photons) in FIELDS.items():
         if progress is not None:

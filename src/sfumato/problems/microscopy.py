@@ -1,7 +1,7 @@
-"""Super-resolution microscopy: readers of data sets that pair a diffraction-limited image with a sharper one.
+"""Read super-resolution microscopy data sets that pair a diffraction-limited image with a sharper one.
 
-Each function gives the pairs of one data set, split by field of view, as views of its files. A raw stack of structured
-illumination (SIM) becomes the widefield condition by the mean over its frames, whose light patterns cancel.
+Each function returns the pairs of one data set, split by field of view, as views of its files. The mean over the frames
+of a raw structured-illumination (SIM) stack, whose light patterns cancel, is the widefield condition.
 [CVDM Sec. 4.1]
 """
 
@@ -38,19 +38,19 @@ BIOSR_FOLDERS = {
 """Folders of the four structures. `F-actin_Nonlinear`, another modality at three times the sampling, is not read."""
 
 BIOSR_SPLITS = {"test": range(1, 16), "train": range(16, 46), "validation": range(46, 51)}
-"""Cells of each split; further ones are not used."""
+"""Cells of each split; other cells are not used."""
 
 _FRAMES = "STCZ"
-"""Whatever a file calls the axis of its raw frames."""
+"""Possible names of the axis of raw frames."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BioSRSettings:
-    """Which of BioSR's signal levels to take, 1 being the least light.
+    """The range of BioSR's signal levels to use; level 1 has the least light.
 
     Attributes:
-        min_level: The first.
-        max_level: The last; there are 6 of the reticulum, 12 of F-actin and 9 of the others.
+        min_level: First level.
+        max_level: Last level; the reticulum has 6, F-actin 12 and the others 9.
     """
 
     min_level: int = 1
@@ -58,22 +58,22 @@ class BioSRSettings:
 
 
 def biosr(folder: Path, *, min_level: int = 1, max_level: int = 99) -> list[Pair]:
-    """Pairs of the BioSR data set: the mean of nine raw SIM frames, and the SIM image at twice the sampling.
+    """Find the pairs of the BioSR data set: the mean of nine raw SIM frames, and the SIM image at twice the sampling.
 
-    The layout is that of the published archives, ``structure/Cell_001/RawSIMData_level_01.mrc`` with
+    The folders have the layout of the published archives, ``structure/Cell_001/RawSIMData_level_01.mrc`` with
     ``SIM_gt.mrc`` beside it, or, for the reticulum, ``RawSIMData/RawSIMData_level_01.mrc`` with
     ``GTSIM/GTSIM_level_01.mrc``.
 
     Args:
-        folder: What holds the folders of the structures, or one of these.
-        min_level: First signal level to take.
-        max_level: Last signal level to take.
+        folder: Parent of the folders of the structures, or one of them.
+        min_level: First signal level to use.
+        max_level: Last signal level to use.
 
     Returns:
         Pairs named like ``ER/Cell_016/level_03``.
 
     Raises:
-        PairingError: If there are no such folders, or a raw file has no target.
+        PairingError: If there are no raw files, or a raw file has no target.
     """
     check_folder(folder, expected="the BioSR data set, or one of its structures")
     structures = [found for name in BIOSR_FOLDERS.values() if (found := folder / name).is_dir()] or [folder]
@@ -112,16 +112,16 @@ def _biosr_target(cell: Path, level: str) -> Path:
 
 
 def open_biosr(request: Request) -> dict[str, PairSource]:
-    """BioSR, or a tree that `sfumato simulate microscopy --layout biosr` wrote."""
+    """Open BioSR, or a folder that `sfumato simulate microscopy --layout biosr` wrote."""
     settings = parameters(BioSRSettings, request.forward)
     pairs = biosr(request.folder, min_level=settings.min_level, max_level=settings.max_level)
     return sources(pairs, request)
 
 
 def tsim(folder: Path) -> list[Pair]:
-    """Pairs of the T-SIM endoplasmic reticulum: ``er1_raw.tif`` (time, frame, y, x) and ``er1_sim.tif`` at 2x.
+    """Find the pairs of the T-SIM endoplasmic reticulum: ``er1_raw.tif`` (time, frame, y, x) and ``er1_sim.tif`` at 2x.
 
-    Each of a field's time points is a condition for its one target. The last field is the test.
+    Each time point of a field is a condition for the field's single target. The last field is the test.
     """
     check_folder(folder, expected="er1_raw.tif, er1_sim.tif and so on")
     raws = sorted(folder.glob("er*_raw.tif"))
@@ -136,13 +136,13 @@ def tsim(folder: Path) -> list[Pair]:
 
 
 def open_tsim(request: Request) -> dict[str, PairSource]:
-    """Widefield to SIM, endoplasmic reticulum (T-SIM)."""
+    """Open widefield to SIM pairs of the endoplasmic reticulum (T-SIM)."""
     parameters(NoSettings, request.forward)
     return sources(tsim(request.folder), request)
 
 
 def dlsim(folder: Path) -> list[Pair]:
-    """Microtubules at low and at high light against one SIM image, ``mt1_le_raw15.tif`` and so on: a test."""
+    """Find the DL-SIM test pairs: microtubules at low and high light, ``mt1_le_raw15.tif`` etc., and one SIM image."""
     check_folder(folder, expected="mt1_le_raw15.tif, mt1_he_raw15.tif and mt1_he_sim.tif")
     pairs = [
         Pair(
@@ -154,7 +154,7 @@ def dlsim(folder: Path) -> list[Pair]:
 
 
 def open_dlsim(request: Request) -> dict[str, PairSource]:
-    """Widefield to SIM, microtubules (DL-SIM), one field to test on."""
+    """Open widefield to SIM pairs of microtubules (DL-SIM), one field for testing."""
     parameters(NoSettings, request.forward)
     return sources(dlsim(request.folder), request)
 
@@ -165,11 +165,11 @@ _STED_CHANNELS = {
     "live_factin": [(0, 1)],
     "synaptic": [(0, 1), (3, 4)],
 }
-"""Channels of confocal and STED images in each kind of file; the others are labels."""
+"""Channels of the confocal and STED images in each kind of file; the other channels are labels."""
 
 
 def sted(folder: Path) -> list[Pair]:
-    """Confocal to STED pairs of TA-GAN, ``axonal_rings_train.tif`` and so on, channels in one file, split as named."""
+    """Find the confocal to STED pairs of TA-GAN: channels of ``axonal_rings_train.tif`` etc., split by file name."""
     check_folder(folder, expected="axonal_rings_train.tif and so on")
     pairs = []
     for kind, channels in _STED_CHANNELS.items():
@@ -183,17 +183,17 @@ def sted(folder: Path) -> list[Pair]:
 
 
 def open_sted(request: Request) -> dict[str, PairSource]:
-    """Confocal to STED."""
+    """Open confocal to STED pairs."""
     parameters(NoSettings, request.forward)
     return sources(sted(request.folder), request)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StormSettings:
-    """How STORM targets are brought to a grid that a few localisations per pixel fill.
+    """How STORM targets are binned, so that each pixel holds a few localisations.
 
     Attributes:
-        bin: Pixels of the STORM image, four to one of the widefield image, that become one.
+        bin: Side in STORM pixels of the blocks that become one pixel; four STORM pixels make one widefield pixel.
     """
 
     bin: int = 2
@@ -204,18 +204,18 @@ class StormSettings:
 
 
 _STORM_SHIFT, _STORM_SAMPLING = 2, 4
-"""STORM images lie 2 of their pixels lower than the widefield ones, by cross-correlation; 4 make a widefield pixel."""
+"""By cross-correlation, STORM images are 2 of their pixels lower than widefield; 4 of them make a widefield pixel."""
 
 
 def storm(folder: Path, *, bin: int = 2) -> list[Pair]:
-    """Widefield to STORM pairs of SFSRM, ``mitochondria_wf.tif`` with ``mitochondria_storm.tif``, brought in register.
+    """Find and align the widefield to STORM pairs of SFSRM, ``mitochondria_wf.tif`` and ``mitochondria_storm.tif``.
 
-    STORM images are sparse, so targets are means over blocks of pixels. The field of mitochondria is for training, that
-    of the endoplasmic reticulum for the test.
+    STORM images are sparse, so targets are means over blocks of pixels. The field of mitochondria is for training, the
+    field of the endoplasmic reticulum for testing.
 
     Args:
-        folder: Where the files are.
-        bin: Pixels of the STORM image that become one.
+        folder: Folder of the files.
+        bin: Side in STORM pixels of the blocks that become one pixel.
     """
     check_folder(folder, expected="mitochondria_wf.tif, mitochondria_storm.tif and so on")
     pairs = []
@@ -231,7 +231,7 @@ def storm(folder: Path, *, bin: int = 2) -> list[Pair]:
 
 
 def open_storm(request: Request) -> dict[str, PairSource]:
-    """Widefield to STORM."""
+    """Open widefield to STORM pairs."""
     return sources(storm(request.folder, bin=parameters(StormSettings, request.forward).bin), request)
 
 

@@ -1,11 +1,11 @@
-r"""Synthetic pairs of a SIM microscope: the four BioSR structures at nine levels of light, with the truth known.
+r"""Simulate pairs from a SIM microscope: the four BioSR structures at nine light levels, with known truth.
 
 .. math:: raw_j = camera\big(K_{wf} * (s\,(1 + m \cos(2\pi f_j \cdot r + \phi_j)))\big), \quad j = 1 \ldots 9, \qquad
           condition = \tfrac19\sum_j raw_j, \qquad target = K_{SIM} * s
 
 with three directions and three phases of the light pattern, as in two-dimensional SIM; the three phases of a direction
-cancel, so that the mean of the frames is a widefield image. The condition has the pixels of BioSR, 62.6 nm, the target
-half of that. What is drawn depends on (seed, structure, cell, level) and on nothing else.
+cancel, so the mean of the frames is a widefield image. The condition has the pixel size of BioSR, 62.6 nm, the target
+half of it. Everything drawn depends only on (seed, structure, cell, level).
 """
 
 import csv
@@ -36,7 +36,7 @@ PHOTON_LEVELS = (15, 25, 40, 65, 100, 160, 250, 400, 600)
 
 _NUM_ANGLES, _NUM_PHASES = 3, 3
 _TARGET_LEVEL = 2000.0
-"""Grey levels of the targets' structures, so that rounding to whole ones does not show."""
+"""Mean grey level of structures in targets, high enough that rounding does not show."""
 _PLANES_UM = 0.16
 
 Grey = NDArray[np.uint16]
@@ -44,15 +44,15 @@ Grey = NDArray[np.uint16]
 
 @dataclass(frozen=True, kw_only=True)
 class Microscope:
-    """A microscope with structured illumination; by default that of BioSR.
+    """A microscope with structured illumination; by default the one of BioSR.
 
     Attributes:
-        numerical_aperture: Of the objective.
-        wavelength_um: Of the emitted light.
+        numerical_aperture: Numerical aperture of the objective.
+        wavelength_um: Wavelength of the emitted light.
         pixel_um: Side of a camera pixel in the specimen.
         pattern: Frequency of the light pattern relative to the widefield cut-off.
         modulation: Contrast m of the light pattern.
-        camera: What makes grey levels of photons.
+        camera: Converts photons to grey levels.
     """
 
     numerical_aperture: float = 1.35
@@ -72,7 +72,7 @@ class Field(NamedTuple):
     """One field of view.
 
     Attributes:
-        raw: Nine frames at each level of light, shape (levels, 9, H, W).
+        raw: Nine frames at each light level, shape (levels, 9, H, W).
         target: The specimen at SIM resolution and twice the sampling, without noise, shape (2H, 2W).
     """
 
@@ -94,10 +94,10 @@ def image_field(
     Args:
         structure: One of ``sfumato.physics.structures.STRUCTURES``.
         side: H and W of the raw frames.
-        seed: Of the whole data set.
+        seed: Seed of the whole data set.
         cell: Number of the field.
         levels: Mean photons per pixel of the structure in one raw frame.
-        microscope: Its settings; those of BioSR if not given.
+        microscope: Settings of the microscope; those of BioSR by default.
 
     Example:
         >>> field = image_field("microtubules", side=24, seed=0, levels=[100])
@@ -132,7 +132,7 @@ def image_field(
 
 
 def _specimen(structure: str, extent_um: tuple[float, float], *, seed: int, cell: int) -> Emitters:
-    """A specimen with light in the field: a tiny field may be empty at first."""
+    """Draw a specimen with light in the field; a tiny field may need several attempts."""
     for attempt in range(100):
         emitters = structures.STRUCTURES[structure](extent_um, seed=_key(seed, structure, cell, f"draw {attempt}"))
         here = ((emitters.positions_um >= 0) & (emitters.positions_um < torch.tensor(extent_um))).all(-1)
@@ -142,7 +142,7 @@ def _specimen(structure: str, extent_um: tuple[float, float], *, seed: int, cell
 
 
 def _patterns(emitters: Emitters, microscope: Microscope, seed: int) -> Iterator[Emitters]:
-    """The specimen under the light of each raw frame, directions in turn and phases within them."""
+    """Yield the specimen under the light pattern of each raw frame, by direction and then by phase."""
     start, shift = torch.rand(2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).tolist()
     for angle in range(_NUM_ANGLES):
         heading = math.pi * (start + angle / _NUM_ANGLES)
@@ -154,7 +154,7 @@ def _patterns(emitters: Emitters, microscope: Microscope, seed: int) -> Iterator
 
 
 def _key(seed: int, structure: str, cell: int, use: str) -> int:
-    """A seed of 63 bits for one use."""
+    """Derive a seed of 63 bits for one use."""
     digest = hashlib.sha256(f"{seed}/{structure}/{cell}/{use}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -173,21 +173,21 @@ def simulate(
     """Write pairs of simulated images.
 
     Args:
-        out: Folder to make; it must not hold files.
-        seed: Decides every pixel.
-        cells: How many fields of each structure to make, by split; at most as many as BioSR has.
-        side: Of the raw frames, in pixels; targets have twice that.
+        out: Folder to create; an existing one must be empty.
+        seed: Determines every pixel.
+        cells: Number of fields of each structure, by split; at most as many as BioSR has.
+        side: Side of the raw frames in pixels; targets have twice as many.
         layout: ``pairs`` writes widefield and SIM images as TIFF with ``manifest.csv``; ``biosr`` writes raw frames and
             SIM images as MRC, in the folders of BioSR.
-        levels: Photons.
-        names: Structures.
+        levels: Mean photons per pixel of the structure in one raw frame.
+        names: Names of the structures.
         progress: Called with the number of fields written and their total.
 
     Returns:
-        What to train on: the manifest, or the folder.
+        The path to train on: the manifest, or the folder.
 
     Raises:
-        ImageError: If the folder is not empty or cannot be written, or there are not so many cells.
+        ImageError: If the folder is not empty or cannot be written, or more cells are requested than BioSR has.
     """
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -215,7 +215,7 @@ def simulate(
 
 
 def _numbered(cells: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Split and BioSR's number of each cell."""
+    """Yield the split and BioSR's number of each cell."""
     for split, number in cells.items():
         known = BIOSR_SPLITS.get(split, range(0))
         if not 0 <= number <= len(known):
@@ -225,7 +225,7 @@ def _numbered(cells: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _write_biosr(folder: Path, field: Field) -> None:
-    """One cell as BioSR has it: the reticulum in folders with a target per level, the others with one target."""
+    """Write one cell in BioSR's layout: the reticulum in folders with a target per level, others with one target."""
     microscope = Microscope()
     per_level = folder.parent.name == BIOSR_FOLDERS["endoplasmic_reticulum"]
     places = [folder / part for part in ("RawSIMData", "GTSIM")] if per_level else [folder, folder]
@@ -247,7 +247,7 @@ def _write_biosr(folder: Path, field: Field) -> None:
 
 
 def _write_pairs(folder: Path, out: Path, field: Field) -> Iterator[tuple[str, str]]:
-    """One cell as TIFF files; gives the paths of each pair, relative to ``out``."""
+    """Write one cell as TIFF files; yields the paths of each pair, relative to ``out``."""
     fine = Microscope().pixel_um / 2
     write_image(folder / "sim.tif", field.target, axes="YX", pixel_size=_sizes(fine))
     for level, raw in enumerate(field.raw, start=1):

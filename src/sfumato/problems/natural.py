@@ -1,7 +1,7 @@
-"""Super-resolution of natural images: photographs against what is left of them on a coarser grid.  [CVDM App. L]
+"""Super-resolution of natural images: pairs of downsampled and original photographs.  [CVDM App. L]
 
-The condition is the photograph brought to a grid coarser by 4 or 8, with antialiasing, and back by bicubic
-interpolation; the target is the photograph. Both are computed for the whole square, so that a patch is a part of it.
+The condition is the photograph downsampled by 4 or 8, with antialiasing, and upsampled again by bicubic interpolation;
+the target is the photograph. Both are computed for the whole square, and patches are cut out of it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,8 +29,8 @@ class NaturalSettings:
     """Parameters of the problem.
 
     Attributes:
-        factor: How much coarser the condition is; the paper's 64 to 256 pixels are 4.
-        side_px: Side of the squares that photographs are brought to.
+        factor: Downsampling factor of the condition; the paper's 64 to 256 pixels correspond to 4.
+        side_px: Side of the squares that photographs are resized to.
     """
 
     factor: int = 4
@@ -45,7 +45,7 @@ class NaturalSettings:
 
 
 def coarsen(image: Tensor, factor: int) -> Tensor:
-    """An image (..., C, H, W) as a grid coarser by ``factor``, a divisor of its sides, shows it; on its own grid again.
+    """Downsample an image (..., C, H, W) by ``factor``, a divisor of its sides, and upsample it to its own grid again.
 
     Example:
         >>> coarsen(torch.ones(1, 3, 16, 16), 4).shape
@@ -60,8 +60,8 @@ class DownsampledPairs:
     """A :class:`~sfumato.data.sources.PairSource` of coarse and fine photographs in colour.
 
     Args:
-        photographs: With 3 channels.
-        factor: How much coarser conditions are.
+        photographs: Photographs with 3 channels.
+        factor: Downsampling factor of the conditions.
     """
 
     ndim = 2
@@ -75,38 +75,38 @@ class DownsampledPairs:
         return len(self.photographs)
 
     def name(self, sample: int) -> str:
-        """The file's."""
+        """Name of the file."""
         return self.photographs.name(sample)
 
     def spatial(self, sample: int) -> tuple[int, ...]:
-        """The same for all."""
+        """Size of every sample."""
         return (self.photographs.side_px,) * 2
 
     def smallest(self) -> int:
-        """Any is the smallest."""
+        """All samples have the same size."""
         return 0
 
     def read(
         self, sample: int, corner: Sequence[int], size: Sequence[int]
     ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-        """Condition and target, both (3, *size), from 0 to 1."""
+        """Read condition and target, both (3, *size), from 0 to 1."""
         target = self.photographs.read(sample)
         condition = coarsen(torch.from_numpy(target), self.factor[0]).numpy()
         part = (slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))
         return condition[part], target[part]
 
     def files(self) -> Iterator[SourceFile]:
-        """The photographs'."""
+        """Files of the photographs."""
         return self.photographs.files()
 
     def hashes(self, sample: int) -> PairHashes:
-        """Of the photograph, which is the target, and from which the condition follows."""
+        """Hash of the photograph, which is the target and determines the condition."""
         found = self.photographs.hash(sample)
         return PairHashes(found, found)
 
 
 def open_natural(request: Request) -> dict[str, PairSource]:
-    """Photographs of a folder in ImageNet's layout or any other, by split."""
+    """Open the photographs of a folder, in ImageNet's layout or any other, by split."""
     settings = parameters(NaturalSettings, request.forward)
     found = find_photographs(request.folder, validation_fraction=request.validation_fraction, seed=request.seed)
     return {

@@ -1,19 +1,19 @@
-r"""Quantitative phase imaging: defocused intensities, simulated from photographs that stand for phases.
+r"""Quantitative phase imaging: simulate defocused intensities from photographs used as phases.
 
 .. math:: condition_j = \big|P_{z_j} e^{i\varphi}\big|^2 + n_j, \qquad n_j \sim N(\xi, \xi^2), \quad
           \xi \sim U(0, 0.2), \qquad target = \varphi = 3.5\,rad \cdot grey \qquad [CVDM Sec. 4.2]
 
-with unit intensity in focus. Samples are made as they are read: which distance, which noise is a pure function of
-(seed, sample, coordinates), so that nothing is stored and a patch equals that part of the whole image.
+with unit intensity in focus. Samples are simulated when they are read: distance and noise are pure functions of
+(seed, sample, coordinates), so nothing is stored and a patch equals the same part of the whole image.
 
 Note:
-    The paper writes the noise as N(xi, xi); its code has a mean of xi and a standard deviation of xi, as here. Noise is
-    for training and validation; tests are without it, as in the paper. Its code defocuses by 1 um, the paper by 2.
+    The paper writes the noise as N(xi, xi); its code has a mean of xi and a standard deviation of xi, as here. Training
+    and validation have noise; tests have none, as in the paper. Its code defocuses by 1 um, the paper by 2.
 
-A sample's intensities are propagated for its whole square, continued by reflection as far as light travels, and kept
-in memory; a patch is cut out of them, and so equals that part of the whole to the bit. A patch propagated by itself
-would not: the Fresnel kernel of a sampled field falls off slowly, and even a halo of 60 pixels around patches of
-photographs leaves errors of 1% of the intensity.
+The intensities of a sample are propagated for its whole square, continued by reflection as far as light travels, and
+kept in memory; patches are cut out of them, so they equal that part of the whole to the bit. Patches propagated
+separately would not: the Fresnel kernel of a sampled field falls off slowly, and even a halo of 60 pixels around
+patches of photographs leaves errors of 1% of the intensity.
 """
 
 import math
@@ -42,32 +42,32 @@ from sfumato.system.errors import ImageError, RecipeError
 __all__ = ["Geometry", "PhasePairs", "PhaseSettings", "completion", "intensities", "open_phase", "transported"]
 
 _NOISE, _DISTANCE, _WAVELENGTH, _PIXEL = range(100, 104)
-"""What a random number is for; training draws its own numbers (:mod:`sfumato.data.order`) under other ones."""
+"""Purposes of random numbers, different from those that training draws (:mod:`sfumato.data.order`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseSettings:
     """Parameters of the problem, the paper's by default.
 
-    A geometry is randomised where its ``max`` is given: it is then drawn, for each sample, between the two values,
-    evenly in its logarithm. Only the ratio of distance times wavelength to the pixel's area shows in the intensities.
+    A geometry parameter is randomised if its ``max`` is given: it is then drawn for each sample between the two values,
+    uniformly in its logarithm. Intensities depend only on the ratio of distance times wavelength to the pixel's area.
 
     Attributes:
         phase_range_rad: Phase of white; black is 0.
         pixel_um: Side of a pixel.
-        wavelength_um: In the medium.
+        wavelength_um: Wavelength in the medium.
         defocus_um: The unit of ``planes``; negative for a specimen on the other side of focus.
-        planes: Where the conditions' channels are taken: (1, -1) are two shots at plus and minus ``defocus_um``, (0, 1)
+        planes: Positions of the condition's channels: (1, -1) are two shots at plus and minus ``defocus_um``, (0, 1)
             one in focus and one defocused; more make a stack.
         noise: Largest xi.
-        side_px: Side of the squares that photographs are brought to.
-        draws: Samples of different noise and geometry per photograph.
-        defocus_max_um: For random distances; 0 for none.
-        wavelength_max_um: For random wavelengths.
-        pixel_max_um: For random pixels.
-        transport_dampings: For each, the condition has a further channel: the transport equation's solution with this
-            damping, from all planes and for the whole image (:func:`transported`). Targets then have the mean 0 over
-            their image, as the solutions have. None in the paper.
+        side_px: Side of the squares that photographs are resized to.
+        draws: Number of samples with different noise and geometry per photograph.
+        defocus_max_um: Upper end for random distances; 0 for none.
+        wavelength_max_um: Upper end for random wavelengths; 0 for none.
+        pixel_max_um: Upper end for random pixel sizes; 0 for none.
+        transport_dampings: Each adds a channel to the condition: the transport equation's solution with this damping,
+            from all planes and for the whole image (:func:`transported`). Targets then have mean 0 over their image,
+            as the solutions do. The paper has none.
     """
 
     phase_range_rad: float = 3.5
@@ -110,7 +110,7 @@ class PhaseSettings:
 
     @property
     def furthest(self) -> "Geometry":
-        """Of all geometries that may be drawn, the one whose light travels furthest sideways."""
+        """The geometry, of all that may be drawn, whose light travels furthest sideways."""
         distances = tuple((self.defocus_max_um or self.defocus_um) * plane for plane in self.planes)
         return Geometry(distances, self.wavelength_max_um or self.wavelength_um, self.pixel_um)
 
@@ -119,8 +119,8 @@ class Geometry(NamedTuple):
     """How a sample is imaged.
 
     Attributes:
-        distances_um: Of the channels.
-        wavelength_um: In the medium.
+        distances_um: Distances of the channels from focus.
+        wavelength_um: Wavelength in the medium.
         pixel_um: Side of a pixel.
     """
 
@@ -130,17 +130,17 @@ class Geometry(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Pixels that light of the finest period travels sideways, two pixels wide."""
+        """Pixels that light of the finest period, two pixels, travels sideways."""
         furthest = max(map(abs, self.distances_um))
         return math.ceil(furthest * self.wavelength_um / (2 * self.pixel_um) / self.pixel_um)
 
 
 def intensities(phase: Tensor, geometry: Geometry) -> Tensor:
-    """Intensities at some distances from focus, where the intensity is 1.
+    """Compute the intensities at some distances from focus, with intensity 1 in focus.
 
     Args:
-        phase: In radians, shape (H, W); beyond its border it goes on by reflection.
-        geometry: With Z distances.
+        phase: Phase in radians, shape (H, W); continued by reflection beyond its border.
+        geometry: Geometry with Z distances.
 
     Returns:
         Shape (Z, H, W).
@@ -161,20 +161,20 @@ def intensities(phase: Tensor, geometry: Geometry) -> Tensor:
 
 
 def transported(light: Tensor, settings: PhaseSettings) -> Tensor:
-    r"""Intensities, and after them the transport equation's solutions for uniform light.
+    r"""Append the transport equation's solutions for uniform light to intensities.
 
     .. math:: condition = (I_1, \dots, I_K, \varphi_1, \dots, \varphi_N), \qquad
               -\frac{k}{\bar I} \frac{\partial I}{\partial z} = \nabla^2 \varphi
 
-    A patch does not tell its slow structures: they come from what lies around it, which a solution for the whole image
-    knows. How much of them noise leaves believable is for the networks to find out, hence several dampings.
+    The slow structures of a patch cannot be seen from the patch alone: they depend on its surroundings, which a
+    solution for the whole image includes. The networks learn how far to trust them under noise, hence several dampings.
 
     Args:
-        light: Of K planes and a whole image, of any common scale, shape (K, H, W).
-        settings: With N ``transport_dampings``.
+        light: Intensities of K planes of a whole image, on any common scale, shape (K, H, W).
+        settings: Settings with N ``transport_dampings``.
 
     Returns:
-        Shape (K + N, H, W), of the type of ``light``.
+        Shape (K + N, H, W), in the type of ``light``.
 
     Raises:
         ValueError: If there are not as many planes as in the settings, or no light.
@@ -196,10 +196,9 @@ def transported(light: Tensor, settings: PhaseSettings) -> Tensor:
 
 
 def completion(forward: Forward) -> Completion | None:
-    """What appends solutions to measured images (K, H, W), if a recipe's models are shown any.
+    """Return the completion that appends solutions to measured images (K, H, W); None if the recipe uses none.
 
-    It raises:
-        ImageError: If an image has other channels, or no light.
+    The completion raises ImageError if an image has other channels or no light.
     """
     settings = parameters(PhaseSettings, forward)
     if not settings.transport_dampings:
@@ -220,14 +219,15 @@ class PhasePairs:
     """A :class:`~sfumato.data.sources.PairSource` of defocused intensities and phases in radians.
 
     Args:
-        photographs: Grey.
-        settings: Of the simulation.
-        seed: Of noise and geometry.
+        photographs: Grey photographs.
+        settings: Settings of the simulation.
+        seed: Seed of noise and geometry.
         is_noisy: Whether noise is added.
-        is_mirrored: Whether pixels stay into which light came from beyond the photograph, which is mirrored there. No
-            camera sees such borders, and the Poisson solvers of the transport equation assume them: a comparison with
-            solvers, or a model that is shown solutions, needs them cut off (which the latter do by themselves).
-        cache_bytes: How much of what was simulated may stay in memory.
+        is_mirrored: Whether to keep border pixels that receive light from beyond the photograph, which is mirrored
+            there. No camera sees such borders, but the Poisson solvers of the transport equation assume them. So they
+            must be cut off for comparisons with solvers and for models that are given solutions; for the latter this
+            is automatic.
+        cache_bytes: Largest amount of simulated data kept in memory.
     """
 
     ndim = 2
@@ -259,17 +259,17 @@ class PhasePairs:
         return len(self.photographs) * self.settings.draws
 
     def name(self, sample: int) -> str:
-        """The photograph's, with the number of the draw where it has several."""
+        """Name of the photograph, with the number of the draw if it has several."""
         draw, photograph = divmod(sample, len(self.photographs))
         name = self.photographs.name(photograph)
         return f"{name}[{draw}]" if self.settings.draws > 1 else name
 
     def spatial(self, sample: int) -> tuple[int, ...]:
-        """The same for all."""
+        """Size of every sample."""
         return (self.photographs.side_px - 2 * self._border,) * 2
 
     def smallest(self) -> int:
-        """Any is the smallest."""
+        """All samples have the same size."""
         return 0
 
     def geometry(self, sample: int) -> Geometry:
@@ -287,7 +287,7 @@ class PhasePairs:
     def read(
         self, sample: int, corner: Sequence[int], size: Sequence[int]
     ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-        """Condition (K, *size) and phase (1, *size)."""
+        """Read condition (K, *size) and phase (1, *size)."""
         whole = self._cache.get(sample, lambda: self._simulate(sample))
         part = whole[:, corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]].astype(np.float32)
         planes = len(self.settings.planes)
@@ -295,11 +295,11 @@ class PhasePairs:
         return np.concatenate([light.numpy(), part[planes:-1]]), part[-1:]
 
     def files(self) -> Iterator[SourceFile]:
-        """The photographs'."""
+        """Files of the photographs."""
         return self.photographs.files()
 
     def hashes(self, sample: int) -> PairHashes:
-        """Of the photograph, since noise and geometry of its condition are drawn, and of the phase."""
+        """Hashes of the photograph, as the condition's noise and geometry are random, and of the phase."""
         phase = self._phases(sample)[1].numpy()
         return PairHashes(
             self.photographs.hash(sample % len(self.photographs)),
@@ -307,7 +307,7 @@ class PhasePairs:
         )
 
     def _simulate(self, sample: int) -> NDArray[np.float32]:
-        """Intensities without noise; solutions from those with noise, where wanted; the phase; (K + 1, H, W)."""
+        """Simulate intensities without noise, solutions from noisy intensities if any, and the phase; (K + 1, H, W)."""
         whole, phase = self._phases(sample)
         light = self._middle(intensities(whole[0], self.geometry(sample)))
         solutions = light[:0]
@@ -316,20 +316,20 @@ class PhasePairs:
         return torch.cat([light, solutions, phase]).numpy()
 
     def _phases(self, sample: int) -> tuple[Tensor, Tensor]:
-        """Of the whole photograph, and of what is shown of it: the target; each (1, H, W)."""
+        """Phase of the whole photograph, and of the part used as the target; each (1, H, W)."""
         grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
         whole = self.settings.phase_range_rad * grey
         phase = self._middle(whole)
-        # No mean, as solutions have none; else each part of a large image would get one of its own.
+        # Mean 0, like the solutions; otherwise each part of a large image would get a mean of its own.
         return whole, phase - phase.mean() if self.settings.transport_dampings else phase
 
     def _middle(self, whole: Tensor) -> Tensor:
-        """What no light from beyond the photograph reaches, if that is cut off."""
+        """Crop to the pixels that no light from beyond the photograph reaches, if borders are cut off."""
         inside: tuple[Any, ...] = (..., *(slice(self._border, length - self._border) for length in whole.shape[1:]))
         return whole[inside]
 
     def _noisy(self, light: Tensor, sample: int, corner: Sequence[int]) -> Tensor:
-        """Intensities of the part of a sample that starts at a corner, as a camera gives them."""
+        """Add camera noise to the part of a sample that starts at a corner."""
         xi = self.noise_level(sample)
         if xi == 0:
             return light
@@ -345,14 +345,14 @@ class PhasePairs:
 
 
 def open_phase(request: Request) -> dict[str, PairSource]:
-    """Phases from the photographs of a folder (ImageNet, HCOCO or any), by split; tests are without noise."""
+    """Open phases from the photographs of a folder (ImageNet, HCOCO or any), by split; tests have no noise."""
     settings = parameters(PhaseSettings, request.forward)
     found = find_photographs(request.folder, validation_fraction=request.validation_fraction, seed=request.seed)
     return {
         split: PhasePairs(
             Photographs(paths, side_px=settings.side_px, cache_bytes=request.cache_bytes if settings.draws > 1 else 0),
             settings,
-            # Splits have noise of their own: sample 0 of each would else have the same.
+            # Splits have separate seeds; otherwise sample 0 of each would have the same noise.
             seed=(request.seed + {"train": 0, "validation": 1, "test": 2}[split] * 2**32) % 2**64,
             is_noisy=split != "test",
             is_mirrored=split == "train",

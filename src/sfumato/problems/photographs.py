@@ -1,6 +1,6 @@
-"""Folders of photographs as squares of equal size: ImageNet's layout, HCOCO's with its lists, or any folder of images.
+"""Read folders of photographs as squares of equal size: ImageNet's layout, HCOCO with its lists, or any folder.
 
-Equal squares spare a look at every file before training, which for a million of them would take longer than starting.
+With equal squares there is no need to open every file before training, which would take long for a million of them.
 """
 
 import os
@@ -29,23 +29,23 @@ _SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff")
 _SPLIT_FOLDERS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
 _LISTS = {"HCOCO_train.txt": "train", "HCOCO_test.txt": "test"}
 _LUMA = (0.299, 0.587, 0.114)
-_LONGEST_SIDE = 2**13
-"""A model file may bring its own settings, and must not ask for all memory."""
 """Weights of red, green and blue in a grey image (ITU-R BT.601)."""
+_LONGEST_SIDE = 2**13
+"""A model file may contain its own settings, and must not be able to exhaust the memory."""
 
 
 def find_photographs(folder: Path, *, validation_fraction: float = 0.1, seed: int = 0) -> dict[str, list[str]]:
-    """Paths of images by split, each list in the order of names.
+    """Find the paths of images by split, each list sorted by name.
 
-    - With ``HCOCO_test.txt`` in the folder: the images of ``real_images`` that the lists name, each once. The lists are
-      of composites, such as ``c100_200_1.jpg``, whose real image is ``c100.jpg``.
-    - With a folder ``train``, and maybe ``val`` and ``test``: all images below each, as in ImageNet.
+    - With ``HCOCO_test.txt`` in the folder: the images of ``real_images`` that the lists name, each once. The lists
+      name composites, such as ``c100_200_1.jpg``, whose real image is ``c100.jpg``.
+    - With a folder ``train``, and optionally ``val`` and ``test``: all images below each, as in ImageNet.
     - Otherwise: all images below the folder.
 
-    Where no images are marked for validation, a share of the training images is kept for it, by a hash of their names.
+    If there are no validation images, a share of the training images is kept for validation, by a hash of their names.
 
     Raises:
-        PairingError: If there are no images, or a list names one that is not there.
+        PairingError: If there are no images, or a list names a missing one.
     """
     check_folder(folder, expected="a folder of images")
     if any((folder / name).is_file() for name in _LISTS):
@@ -68,7 +68,7 @@ def find_photographs(folder: Path, *, validation_fraction: float = 0.1, seed: in
 
 
 def _below(folder: Path) -> list[str]:
-    """All images below a folder, hidden ones left out, as text: a million paths take a fifth of the memory so."""
+    """Find all images below a folder, except hidden ones, as text: a million paths then take a fifth of the memory."""
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -77,7 +77,7 @@ def _below(folder: Path) -> list[str]:
 
 
 def _listed(folder: Path, name: str) -> list[str]:
-    """Real images of an HCOCO list of composites."""
+    """Find the real images of an HCOCO list of composites."""
     lines = (folder / name).read_text(encoding="utf-8").split()
     stems = sorted({Path(line).stem.partition("_")[0] for line in lines})
     paths = [folder / "real_images" / f"{stem}.jpg" for stem in stems]
@@ -91,13 +91,13 @@ def _listed(folder: Path, name: str) -> list[str]:
 
 
 class Photographs:
-    """Images as squares, by number.
+    """Numbered square images.
 
     Args:
         paths: The files.
-        side_px: Their central squares are brought to this side, with antialiasing.
+        side_px: Central squares are resized to this side, with antialiasing.
         channels: 1 for grey, 3 for colour.
-        cache_bytes: How much of them may stay in memory.
+        cache_bytes: Largest amount of image data kept in memory.
     """
 
     def __init__(
@@ -116,16 +116,16 @@ class Photographs:
         return "/".join(Path(self.paths[index]).parts[-2:])
 
     def read(self, index: int) -> NDArray[np.float32]:
-        """Intensities from 0 to 1, shape (channels, side, side)."""
+        """Read intensities from 0 to 1, shape (channels, side, side)."""
         image = self._cache.get(index, lambda: self._load(self.paths[index]))
         return np.asarray(image, np.float32)
 
     def files(self) -> Iterator[SourceFile]:
-        """Each, of which both input and target are made."""
+        """Yield each photograph; both input and target are made from it."""
         return (SourceFile(f"photograph {self.name(index)}", path) for index, path in enumerate(self.paths))
 
     def hash(self, index: int) -> int | None:
-        """Of the square; None if it is blank."""
+        """Hash of the square; None if it is blank."""
         pixels = self.read(index)
         return pixel_hash(partial(region, pixels), self.channels, pixels.shape[1:])
 
@@ -141,7 +141,7 @@ class Photographs:
 
 
 def _in_channels(pixels: Tensor, channels: int) -> Tensor:
-    """Grey or colour, whatever the file has; transparency is dropped."""
+    """Convert to grey or colour, dropping transparency."""
     colour = pixels[:3] if len(pixels) >= 3 else pixels[:1]
     if len(colour) == channels:
         return colour
@@ -151,7 +151,7 @@ def _in_channels(pixels: Tensor, channels: int) -> Tensor:
 
 
 def _square(pixels: Tensor, side: int) -> Tensor:
-    """The central square of (C, H, W), brought to (C, side, side)."""
+    """Resize the central square of (C, H, W) to (C, side, side)."""
     height, width = pixels.shape[-2:]
     short = min(height, width)
     top, left = (height - short) // 2, (width - short) // 2

@@ -1,4 +1,4 @@
-"""Which problem a recipe's word `problem` stands for."""
+"""Look up the problem named by `problem` in a recipe."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -27,20 +27,20 @@ PROBLEMS: Mapping[str, Callable[[Request], dict[str, PairSource]]] = MappingProx
         "natural": natural.open_natural,
     }
 )
-"""Problems by their word. Image pairs as they are, `pairs`, need no problem."""
+"""Problems by name. `pairs`, which uses image pairs as they are, is not listed."""
 
 
 _SHARES = frozenset({"natural"})
-"""Problems whose conditions are pictures, read as shares of the brightest value that their type can hold."""
+"""Problems whose conditions are pictures, read as shares of the largest value of their type."""
 
 
 def takes_shares(word: str) -> bool:
-    """Whether models of a problem take pictures as shares of the brightest value that their type can hold."""
+    """Whether models of a problem take pictures as shares of the largest value of their type."""
     return word in _SHARES
 
 
 def full_scale(word: str, dtype: np.dtype[Any]) -> float:
-    """What a picture's pixels are divided by before a model of a problem sees them.
+    """Return the divisor of a picture's pixels before a model of a problem sees them.
 
     Example:
         >>> full_scale("natural", np.dtype(np.uint8)), full_scale("pairs", np.dtype(np.uint8))
@@ -50,7 +50,7 @@ def full_scale(word: str, dtype: np.dtype[Any]) -> float:
 
 
 def completion(word: str, forward: Forward) -> Completion | None:
-    """What is computed of a problem's conditions, for images of which only some channels are measured; None for none.
+    """Return how to compute the channels of a problem's conditions that are not measured; None if all are measured.
 
     Example:
         >>> completion("phase", {}) is None, completion("phase", {"transport_dampings": [1e-6]}) is None
@@ -60,15 +60,15 @@ def completion(word: str, forward: Forward) -> Completion | None:
 
 
 def open_problem(word: str, request: Request) -> dict[str, PairSource]:
-    """The samples of a problem by split.
+    """Open the samples of a problem, by split.
 
     Args:
         word: One of ``PROBLEMS``.
-        request: What the recipe says.
+        request: The relevant part of the recipe.
 
     Raises:
-        RecipeError: If there is no such problem, or a parameter of it is wrong.
-        PairingError: If the data is not there.
+        RecipeError: If the problem is unknown, or one of its parameters is invalid.
+        PairingError: If the data is missing.
     """
     if word not in PROBLEMS:
         near = difflib.get_close_matches(word, ["pairs", *PROBLEMS], n=1)

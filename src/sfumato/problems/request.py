@@ -1,4 +1,4 @@
-"""What a recipe asks of a problem, and how its `forward` parameters are checked."""
+"""Pass the relevant part of a recipe to a problem, and check its `forward` parameters."""
 
 import dataclasses
 import difflib
@@ -20,15 +20,15 @@ Settings = TypeVar("Settings")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """The part of a recipe that a problem knows.
+    """The part of a recipe that is passed to a problem.
 
     Attributes:
-        folder: Where the data set is.
+        folder: Folder of the data set.
         forward: Parameters of the forward model.
-        seed: Everything drawn depends on it.
-        validation_fraction: Share of the images kept for validation where the data set has no split of its own.
-        upsample: Bring conditions on a coarser grid to the targets'.
-        cache_bytes: How much decoded data may stay in memory, per split.
+        seed: Seed of everything random.
+        validation_fraction: Share of the images kept for validation if the data set has no split of its own.
+        upsample: Upsample conditions on a coarser grid to the targets' grid.
+        cache_bytes: Largest amount of decoded data kept in memory, per split.
     """
 
     folder: Path
@@ -40,12 +40,12 @@ class Request:
 
 
 def parameters(kind: type[Settings], forward: Forward) -> Settings:
-    """The settings of a problem, a dataclass with a default for each, with those of a recipe put in.
+    """Make the settings of a problem, a dataclass with defaults, from the parameters in a recipe.
 
-    Whole numbers are asked for where the default is one, lists where it is a tuple.
+    A parameter must be a whole number if its default is one, and a list if its default is a tuple.
 
     Raises:
-        RecipeError: If a name is unknown or a value of the wrong kind.
+        RecipeError: If a name is unknown or a value has the wrong type.
     """
     fields = {f.name: f.default for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -75,17 +75,17 @@ def _like(default: object, name: str, value: float | Sequence[float]) -> object:
 
 
 def check_folder(folder: Path, *, expected: str) -> None:
-    """See that there is a folder.
+    """Check that a folder exists.
 
     Raises:
-        PairingError: If not; it says what was expected.
+        PairingError: If it does not; the message says what was expected.
     """
     if not folder.is_dir():
         raise PairingError(f"the folder {folder} does not exist; expected {expected}; set data.folder to its path")
 
 
 def sources(pairs: Sequence[Pair], request: Request) -> dict[str, PairSource]:
-    """Files by split; pairs without one are left out."""
+    """Open the pairs of each split; pairs without a split are left out."""
     parts = {split: [pair for pair in pairs if pair.split == split] for split in SPLITS}
     return {
         split: FilePairs(part, upsample=request.upsample, cache_bytes=request.cache_bytes)
