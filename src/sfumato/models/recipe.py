@@ -125,7 +125,7 @@ class ModelRecipe(_Section):
     predicts: Literal["velocity", "noise"] = "velocity"
     """What the network outputs; the paper uses `noise`."""
     objective: Literal["min_snr", "velocity", "noise", "elbo"] | None = None
-    """Error in the loss; `min_snr` (velocity error, less at faint noise) by default, or `noise` if noise is predicted."""
+    """Error in the loss; `min_snr` (velocity error, less at faint noise) by default, `noise` if noise is predicted."""
     residual: bool | Literal["last"] = False
     """Diffuse the difference between target and input; `last` for the input's last channels, if they are a guess."""
     mean_network: bool = False
