@@ -328,12 +328,12 @@ def test_a_pipe_is_no_image(model: Path, pipe: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("in_time")
 def test_a_pipe_is_no_recipe(pipe: Path, tmp_path: Path) -> None:
-    refuses(run("train", pipe, "--out", tmp_path / "run"), "is no file")
+    refuses(run("train", pipe, "--out", tmp_path / "run"), "is not a file")
 
 
 @pytest.mark.usefixtures("in_time")
 def test_a_pipe_is_no_manifest(model: Path, pipe: Path, tmp_path: Path) -> None:
-    refuses(run("evaluate", f"m={model}", "--manifest", pipe, "--out", tmp_path / "out"), "is no file")
+    refuses(run("evaluate", f"m={model}", "--manifest", pipe, "--out", tmp_path / "out"), "is not a file")
 
 
 @pytest.mark.guard

@@ -148,7 +148,7 @@ def test_images_of_one_field_are_one_unit(found: Evaluation) -> None:
     place = pooled.images.index("1")
     np.testing.assert_allclose(pooled.values[..., place], found.values[..., [1, 2, 3]].mean(-1))
     assert "12 images were averaged to 10 independent units" in markdown(pooled, summarise(pooled))
-    with pytest.raises(RecipeError, match="no regular expression"):
+    with pytest.raises(RecipeError, match="not a regular expression"):
         pool(found, "(")
 
 

@@ -148,7 +148,7 @@ class Domain:
                 int(values["num_images"]),
             )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise ValueError(f"the description of the training images is not one: {error!r:.100}") from error
+            raise ValueError(f"the description of the training images is invalid: {error!r:.100}") from error
         shape, aspects = (len(made.unit), made.center.shape[-1]), (len(ASPECTS),)
         shapes = [shape, (*shape, shape[1]), aspects, aspects, aspects]
         fits = [arrays[name].shape == expected for name, expected in zip(_ARRAYS, shapes, strict=True)]

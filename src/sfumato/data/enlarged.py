@@ -71,7 +71,7 @@ def enlarge_tensor(images: Tensor, factor: Sequence[int]) -> Tensor:
     needed = images.numel() * math.prod(factor) * 8
     if needed > DEFAULT_MEMORY_BUDGET:
         raise ImageError(
-            f"enlarging {tuple(images.shape[2:])} pixels by {tuple(factor)} takes {needed:,} bytes; expected at most "
+            f"upsampling {tuple(images.shape[2:])} pixels by {tuple(factor)} takes {needed:,} bytes; expected at most "
             f"the memory budget of {DEFAULT_MEMORY_BUDGET:,}; restore a smaller region, or with `sfumato restore` and "
             "a smaller --chunk"
         )

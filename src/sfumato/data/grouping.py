@@ -86,7 +86,7 @@ def _matched(images: Sequence[str], pattern: str) -> list[str]:
     try:
         matches = [re.search(pattern, name) for name in images]
     except re.error as error:
-        raise RecipeError(f"the unit is {pattern!r}, which is no regular expression: {error}; fix it") from error
+        raise RecipeError(f"the unit is {pattern!r}, which is not a regular expression: {error}; fix it") from error
     return [
         name if match is None else match[min(1, len(match.groups()))]
         for name, match in zip(images, matches, strict=True)

@@ -56,7 +56,7 @@ def read_rows(path: Path) -> list[Row]:
 def _read(path: Path) -> list[tuple[int, list[str]]]:
     """Return the lines that are not empty, each with its number."""
     if path.exists() and not path.is_file():  # opening a pipe would block forever
-        raise PairingError(f"the manifest {path} is no file; give the path of a CSV text file")
+        raise PairingError(f"the manifest {path} is not a file; give the path of a CSV text file")
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
             reader = csv.reader(file)
@@ -70,7 +70,7 @@ def _columns(path: Path, header: Sequence[str], lines: Sequence[Sequence[str]]) 
     columns: dict[str, int] = {}
     for place, name in enumerate(header):
         if name in columns:
-            raise PairingError(f"{path}, line 1: the column {name!r} is there twice; keep one of them")
+            raise PairingError(f"{path}, line 1: the column {name!r} appears twice; keep one of them")
         if name in _COLUMNS:
             columns[name] = place
             continue

@@ -77,7 +77,7 @@ def pack(
     except OSError as error:
         raise ImageError(
             f"cannot write the store {path}: {error.strerror or error}; expected a folder with space that may be "
-            "written to; fix it and give the same command, which resumes"
+            "written to; fix it and rerun the command, which resumes"
         ) from error
     return Packing(True, note)
 

@@ -127,7 +127,7 @@ class PackedPairs:
             raise DamageError(f"its tables have {len(self._sizes)} and {len(self._ends)} rows", expected=str(number))
         if self.factor is not None and not is_factor(self.factor, self.ndim):
             raise DamageError(
-                f"its factor of enlargement is {self.factor!s:.100}", expected=f"{self.ndim} numbers from 1 to 64"
+                f"its upsampling factor is {self.factor!s:.100}", expected=f"{self.ndim} numbers from 1 to 64"
             )
         if not 0 <= self._smallest < number:
             raise DamageError(f"its smallest sample is number {self._smallest}", expected=f"one of {number}")

@@ -63,7 +63,7 @@ class SeenImages:
     def from_json(cls, values: Any) -> Self:
         """Rebuild from the output of :meth:`to_json`; raises ValueError for anything else."""
         if not isinstance(values, dict) or set(values) != {*_SPLITS, "num_pairs", "num_hashed"}:
-            raise ValueError("the hashes of seen images have keys that are not known")
+            raise ValueError("the hashes of seen images have unknown keys")
         numbers = [values[name] for name in ("num_pairs", "num_hashed")]
         if any(type(number) is not int for number in numbers):
             raise ValueError(f"the seen images have the counts {numbers!r:.100}; expected whole numbers")

@@ -49,8 +49,8 @@ class HubAddress:
         found = _ADDRESS.fullmatch(text)
         if found is None:
             raise ModelFileError(
-                f"{text} is no address on the Hub; expected hf://owner/name, and behind it /file, @revision and "
-                "#sha256= with 64 digits where they are wanted"
+                f"{text} is not an address on the Hub; expected hf://owner/name, optionally followed by /file, "
+                "@revision and #sha256= with 64 digits"
             )
         return cls(**{name: value for name, value in found.groupdict().items() if value is not None})
 
@@ -110,5 +110,5 @@ def check_hash(path: str | Path, found: str, *wanted: str | None) -> None:
         if hash_ is not None and hash_.lower() != found:
             raise ModelFileError(
                 f"{path} has the SHA-256 {found}, expected {hash_:.80}: it is not the file that was meant; "
-                "pin a revision (@commit), or ask whoever gave the hash"
+                "pin a revision (@commit), or ask where you got the hash"
             )

@@ -279,7 +279,7 @@ def _read(path: str | Path, sha256: str | None) -> tuple[ModelInfo, dict[str, Te
     if sha256 is not None and found != sha256:
         raise ModelFileError(
             f"{path} has the SHA-256 {found:.12} and had {sha256:.12} when it was measured: somebody wrote it "
-            "meanwhile, and nothing was changed; wait until its training has ended, and give the same command again"
+            "meanwhile, and nothing was changed; wait until its training has ended, and rerun the command"
         )
     return info, tensors
 
@@ -345,7 +345,7 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
 
     def fail(reason: str) -> ModelFileError:
         return file.error(
-            f"says of itself what this version does not understand: {reason}",
+            f"has metadata that this version does not understand: {reason}",
             f"it was written by sfumato {file.version}: use that version, or copy the file again",
         )
 

@@ -225,7 +225,7 @@ class Recipe(_Section):
 def load(path: str | Path) -> Recipe:
     """Read and validate a recipe file."""
     if Path(path).exists() and not Path(path).is_file():  # opening a pipe would block forever
-        raise RecipeError(f"the recipe {path} is no file; give the path of a YAML text file")
+        raise RecipeError(f"the recipe {path} is not a file; give the path of a YAML text file")
     try:
         with Path(path).open(encoding="utf-8") as file:
             text = file.read(strict_yaml.MOST + 1)

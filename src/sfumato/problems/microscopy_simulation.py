@@ -194,7 +194,7 @@ def simulate(
         raise ImageError(f"{out} exists and is not an empty folder; expected a new name; choose one or remove it")
     unknown = [name for name in names if name not in structures.STRUCTURES]
     if unknown:
-        raise ImageError(f"there is no structure {unknown[0]!r}; choose among {', '.join(structures.STRUCTURES)}")
+        raise ImageError(f"structure {unknown[0]!r} is unknown; choose one of {', '.join(structures.STRUCTURES)}")
     work = [(name, split, cell) for name in names for split, cell in _numbered(cells)]
     rows: list[tuple[str, str, str]] = []
     for done, (name, split, cell) in enumerate(work):
@@ -220,7 +220,7 @@ def _numbered(cells: Mapping[str, int]) -> Iterator[tuple[str, int]]:
         known = BIOSR_SPLITS.get(split, range(0))
         if not 0 <= number <= len(known):
             most = ", ".join(f"{len(cells)} {split}" for split, cells in BIOSR_SPLITS.items())
-            raise ImageError(f"{number} cells were asked for {split!r}; BioSR has {most}; choose at most so many")
+            raise ImageError(f"{number} cells were asked for {split!r}; BioSR has {most}; choose at most that many")
         yield from ((split, cell) for cell in known[:number])
 
 

@@ -72,6 +72,6 @@ def open_problem(word: str, request: Request) -> dict[str, PairSource]:
     """
     if word not in PROBLEMS:
         near = difflib.get_close_matches(word, ["pairs", *PROBLEMS], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose among pairs, {', '.join(PROBLEMS)}"
-        raise RecipeError(f"problem is {word!r}, which is none; {hint}")
+        hint = f"did you mean {near[0]!r}?" if near else f"choose one of pairs, {', '.join(PROBLEMS)}"
+        raise RecipeError(f"problem {word!r} is unknown; {hint}")
     return PROBLEMS[word](request)

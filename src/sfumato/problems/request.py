@@ -53,7 +53,7 @@ def parameters(kind: type[Settings], forward: Forward) -> Settings:
         if name not in fields:
             near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields) or 'none'}"
-            raise RecipeError(f"forward has no such parameter as {name!r}; {hint}")
+            raise RecipeError(f"forward has no parameter {name!r}; {hint}")
         values[name] = _like(fields[name], name, value)
     try:
         return kind(**values)

@@ -76,11 +76,11 @@ def sync_folder(folder: Path) -> None:
 def advice_on(error: OSError) -> str:
     """Advice for a file that could not be written."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return "free some space or raise the quota, then give the same command again"
+        return "free some space or raise the quota, then rerun the command"
     if error.errno == errno.EFBIG:
-        return "raise the limit on the size of a file (ulimit -f) or use another disk, then give the command again"
+        return "raise the limit on the size of a file (ulimit -f) or use another disk, then rerun the command"
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return "make it writable again, or choose a folder that you may write to, then give the same command again"
+        return "make it writable again, or choose a folder that you may write to, then rerun the command"
     return "choose a folder that exists and that you may write to"
 
 

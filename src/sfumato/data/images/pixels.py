@@ -40,7 +40,7 @@ def as_pixels(given: Any, *, name: str = "the image") -> NDArray[Any]:
     try:
         array = np.asanyarray(given)
     except (TypeError, ValueError) as error:
-        raise ImageError(f"{name} is no array: {error}; expected numbers; give a NumPy array") from error
+        raise ImageError(f"{name} is not an array: {error}; expected numbers; give a NumPy array") from error
     if array.dtype.kind not in "biuf":
         raise ImageError(f"{name} is of type {array.dtype}; expected real numbers; convert it first")
     if array.size == 0:

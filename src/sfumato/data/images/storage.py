@@ -284,5 +284,5 @@ def _writing(place: Any) -> Iterator[None]:
         quoted = f"{type(error).__name__}: {error}"[:_QUOTE_LENGTH]
         raise StorageError(
             f"cannot reach {place}: {quoted}; expected a place that answers and may be written to; check the address, "
-            "the network and your credentials, then give the same command again"
+            "the network and your credentials, then rerun the command"
         ) from error
