@@ -237,9 +237,9 @@ def parts_changed(change: Callable[[Parts], object]) -> Callable[[bytes], bytes]
     ("change", "words"),
     [
         (lambda content: b"", "it has 0 bytes"),
-        (lambda content: content[: len(content) // 2], "cut short"),
+        (lambda content: content[: len(content) // 2], "is not a whole safetensors file"),
         (lambda content: content[:-1] + bytes([content[-1] ^ 1]), "damaged: its checksum"),
-        (lambda content: bytes(len(content)), "is not a safetensors file"),
+        (lambda content: bytes(len(content)), "invalid JSON in header"),
         (parts_changed(lambda parts: parts.info.update(step=-1)), "says step -1"),
         (parts_changed(lambda parts: parts.info.update(step=2.5)), "says step 2.5"),
         (parts_changed(lambda parts: parts.info.update(best="x")), "best 'x'"),

@@ -28,7 +28,6 @@ from sfumato.data.images.image import (
     check_pixel_size,
     reading,
 )
-from sfumato.data.images.mrc import is_mrc
 from sfumato.system.atomic_files import sync_folder
 from sfumato.system.errors import ImageError, UnknownFormatError
 
@@ -105,7 +104,7 @@ def _open_file(path: Path, start: bytes, axes: str | None, budget: int) -> Image
         from sfumato.data.images.npy import open_npy as open_format
     elif start.startswith(b"PK") and suffix == ".npz":
         from sfumato.data.images.npy import open_npz as open_format
-    elif is_mrc(start) or (start and suffix in MRC_SUFFIXES):
+    elif _is_mrc(start) or (start and suffix in MRC_SUFFIXES):
         from sfumato.data.images.mrc import open_mrc as open_format
     elif not start:
         raise UnknownFormatError(f"{path} is empty (0 bytes); expected {_READABLE}; copy or save it again")
@@ -115,6 +114,12 @@ def _open_file(path: Path, start: bytes, axes: str | None, budget: int) -> Image
             "it again if it should be one of these"
         )
     return open_format(path, axes=axes, memory_budget=budget)
+
+
+def _is_mrc(start: bytes) -> bool:
+    from sfumato.data.images.mrc import is_mrc  # imports mrcfile, which most users do not need
+
+    return is_mrc(start)
 
 
 def write_image(
