@@ -172,6 +172,7 @@ def test_ctrl_c_says_what_is_left(tmp_path: Path) -> None:
         [str(Path(sys.executable).with_name("sfumato")), "demo", "--out", str(out)],
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
     )
     for _ in range(600):
         if (out / "measured").exists():
