@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AllowSeen", "Device", "FromRecipe", "ModelFile", "Unit"]
+__all__ = ["AllowSeen", "Device", "FromRecipe", "ModelFile", "TestManifest", "TestStore", "TestTargets", "Unit"]
 
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+TestTargets = Annotated[str | None, typer.Option(help="Folder of targets, the true images, with the same names.")]
+TestManifest = Annotated[str | None, typer.Option(help="Instead of folders, a CSV whose `test` pairs are used.")]
+TestStore = Annotated[str | None, typer.Option(help="Instead of folders, a packed store whose `test` split is used.")]
 FromRecipe = Annotated[
     bool,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, Unit
+from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, TestManifest, TestStore, TestTargets, Unit
 from sfumato.cli.seen import say_what_is_unknown
 from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.system.bounds import seed_of
@@ -27,13 +27,9 @@ def evaluate(
         ),
     ] = None,
     inputs: Annotated[str | None, typer.Option(help="Folder of inputs, the measured images.")] = None,
-    targets: Annotated[
-        str | None, typer.Option(help="Folder of targets, the true images, with the same names.")
-    ] = None,
-    manifest: Annotated[str | None, typer.Option(help="Instead of folders, a CSV whose `test` pairs are used.")] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Instead of folders, a packed store whose `test` split is used.")
-    ] = None,
+    targets: TestTargets = None,
+    manifest: TestManifest = None,
+    store: TestStore = None,
     folder: Annotated[
         str | None, typer.Option(help="Instead, the data set of the problem of --recipe or of the first model.")
     ] = None,

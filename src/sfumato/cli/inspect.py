@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sfumato.cli.app import plain_errors
-from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, ModelFile
+from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, ModelFile, TestManifest, TestStore, TestTargets
 from sfumato.cli.seen import say_what_is_unknown
 from sfumato.cli.settings import OWN_TEST, tested_recipe
 from sfumato.system.errors import RecipeError
@@ -55,13 +55,9 @@ def inspect(
         bool, typer.Option("--adopt", help="Write the recommended setting into the model file; `restore` then uses it.")
     ] = False,
     inputs: Annotated[str | None, typer.Option(help="To compare steps: folder of inputs, the measured images.")] = None,
-    targets: Annotated[
-        str | None, typer.Option(help="Folder of targets, the true images, with the same names.")
-    ] = None,
-    manifest: Annotated[str | None, typer.Option(help="Instead of folders, a CSV whose `test` pairs are used.")] = None,
-    store: Annotated[
-        str | None, typer.Option(help="Instead of folders, a packed store whose `test` split is used.")
-    ] = None,
+    targets: TestTargets = None,
+    manifest: TestManifest = None,
+    store: TestStore = None,
     folder: Annotated[str | None, typer.Option(help="Instead, the data set of the model's problem.")] = None,
     from_recipe: FromRecipe = False,
     most: Annotated[int, typer.Option(help="Pairs to compare on, spread over the set.")] = 8,
