@@ -253,22 +253,16 @@ def test_the_command_compares_and_recommends(tmp_path: Path) -> None:
         assert message in " ".join(refused.output.split())
 
 
+def inspect_two(model: Path, folders: tuple[str, str], *, num_samples: int) -> list[str]:
+    """The command that looks at two of a model's own training pairs."""
+    pairs = ["--inputs", folders[0], "--targets", folders[1], "--allow-seen", "--most", "2"]
+    return ["inspect", str(model), *pairs, "--samples", str(num_samples)]
+
+
 def test_steps_of_volumes_are_compared_too(tmp_path: Path) -> None:
     folders = make_pairs(tmp_path, number=3, shape=(16, 20, 24))
     model = train(recipe(folders, train_steps=2, model_ndim=3), tmp_path / "run", quiet=True).model_file
-    command = [
-        "inspect",
-        str(model),
-        "--inputs",
-        folders[0],
-        "--targets",
-        folders[1],
-        "--allow-seen",
-        "--samples",
-        "2",
-        "--most",
-        "2",
-    ]
+    command = inspect_two(model, folders, num_samples=2)
     done = CliRunner().invoke(app, [*command, "--solver", "2m", "--steps", "2,3", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
 
@@ -280,19 +274,7 @@ def test_the_recommended_setting_is_adopted(tmp_path: Path) -> None:
     model = train(recipe(folders, **settings), tmp_path / "run", quiet=True).model_file
     calibrated = Correction("risk_control", 0.9, 1.5, 30, 30, 0.5, Sampled(4, 3, "2m", 0.0))
     set_calibration(model, calibrated)
-    command = [
-        "inspect",
-        str(model),
-        "--inputs",
-        folders[0],
-        "--targets",
-        folders[1],
-        "--allow-seen",
-        "--samples",
-        "4",
-        "--most",
-        "2",
-    ]
+    command = inspect_two(model, folders, num_samples=4)
     command += ["--solver", "2m:0.5", "--out", str(tmp_path / "out")]
     before = model.read_bytes()
     noises = ["--last-noise", "0.02", "--last-noise", "0.3"]
