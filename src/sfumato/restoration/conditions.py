@@ -76,7 +76,8 @@ class Conditions:
         data = self._model.info.recipe.data
         if data.scales_each_image:
             if frame not in self._ranges:  # of the whole frame, so that all its regions are scaled alike
-                seen = self._in_range(self.read(frame, whole, self.spatial))
+                is_whole = pixels.shape[1:] == self.spatial
+                seen = pixels if is_whole else self._in_range(self.read(frame, whole, self.spatial))
                 self._ranges = {frame: image_range(seen, data.quantiles)}
             pixels = scale_to(pixels, self._ranges[frame])
         condition = self._model.info.condition.of_pixels(pixels[None])
