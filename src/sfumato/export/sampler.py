@@ -22,6 +22,7 @@ from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.conditions import enlargement
 from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.layout import stride
+from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import RunError
 
 __all__ = ["output_names", "sampler_graph"]
@@ -31,9 +32,7 @@ _CARRIED = ("state", "clean", "h")
 
 def output_names(model: LoadedModel, sampled: Sampled) -> list[str]:
     """Outputs of the graph: `mean`, for a diffusion model `std`, and `low` and `high` if it is calibrated for this."""
-    if not model.model.draws_samples:
-        return ["mean"]
-    return ["mean", "std"] if correction_for(model, sampled) is None else ["mean", "std", "low", "high"]
+    return [output.content for output in Restorer(model, sampled).outputs]
 
 
 def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:

@@ -8,8 +8,8 @@ from pathlib import Path
 from sfumato.data.images.file_names import take_apart
 from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.outputs import Output
+from sfumato.restoration.restorer import Restorer
 
 __all__ = ["as_begun", "beside", "name_outputs"]
 
@@ -18,15 +18,15 @@ def name_outputs(
     model: LoadedModel, sampled: Sampled, *, quantiles: Sequence[float], keep_samples: bool, uncertainty: str
 ) -> list[tuple[Output, str]]:
     """The outputs without their places, each with its name suffix: empty for the mean, which comes first."""
-    if not model.model.draws_samples:
-        return [(Output("mean", ""), "")]
-    spreads = ["schedule"] if uncertainty == "schedule" else ["std"]
-    if uncertainty == "samples" and correction_for(model, sampled) is not None:
-        spreads += ["low", "high"]
+    mean, *spreads = Restorer(model, sampled).outputs
+    if not spreads:
+        return [(mean, "")]
+    if uncertainty == "schedule":
+        spreads = [Output("schedule", "")]
     levels = [(Output("quantile", "", level=level), _percent(level)) for level in quantiles]
     number = sampled.num_samples if keep_samples else 0
     samples = [(Output("sample", "", number=i), f"sample{i:03}") for i in range(number)]
-    return [(Output("mean", ""), ""), *((Output(name, ""), name) for name in spreads), *levels, *samples]
+    return [(mean, ""), *((output, output.content) for output in spreads), *levels, *samples]
 
 
 def _percent(level: float) -> str:
