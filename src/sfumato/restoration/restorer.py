@@ -157,11 +157,8 @@ class Restorer:
                 work.
             progress: Called with the number of samples just drawn.
         """
-        tile = self.tile
-        if batch is None:
-            layout = self.layout(condition.shape[2:])
-            tile, batch = layout.tile, layout.batch
-        network = self.model.model if tile is None else tiled(self.model.model, tile)
+        fitted, batch = self._fitted(condition.shape[2:], batch)
+        network = self.model.model if fitted.tile is None else tiled(self.model.model, fitted.tile)
         if not self.draws_samples:
             with torch.no_grad():
                 center = network.center(condition)
@@ -237,20 +234,25 @@ class Restorer:
         """
         levels = [output.level for output in outputs if output.content == "quantile"]
         keep = inner if any(output.content == "sample" for output in outputs) else None
+        fitted, options["batch"] = self._fitted(condition.shape[2:], options.get("batch"))
         with alike():
-            drawn = self.draw(condition, noise, quantiles=levels, inner=inner, keep=keep, **options)
+            drawn = fitted.draw(condition, noise, quantiles=levels, inner=inner, keep=keep, **options)
         images = []
         for output in outputs:
             if output.content == "schedule":
                 with alike():
-                    images.append(schedule_map(condition, self.model, tile=self._tile(condition, options))[inner])
+                    images.append(schedule_map(condition, self.model, tile=fitted.tile)[inner])
                 continue
             image = self._image(output, drawn)
             images.append(image if full_scale == 1 else image * full_scale)
         return [np.asarray(image.numpy()) for image in images]
 
-    def _tile(self, condition: Tensor, options: dict[str, Any]) -> int | None:
-        return self.tile if options.get("batch") else self.layout(condition.shape[2:]).tile
+    def _fitted(self, spatial: Sequence[int], batch: int | None) -> tuple[Self, int]:
+        """This restorer and the batch or, if none is given, with tiles and a batch that suit the size of the image."""
+        if batch is not None:
+            return self, batch
+        layout = self.layout(spatial)
+        return replace(self, tile=layout.tile), layout.batch
 
     def _image(self, output: Output, drawn: Drawn) -> Tensor:
         target = self.model.info.target
