@@ -15,9 +15,7 @@ from typer.testing import CliRunner
 
 from demo_model import write_demo_model
 from sfumato.cli import app
-from sfumato.cli.demo_picture import Panel, draw_row
-from sfumato.cli.demo_run import Demo, run_demo
-from sfumato.cli.demo_score import score
+from sfumato.cli.demo_run import Demo, Panel, draw_row, run_demo, score
 from sfumato.data.images.io import open_image
 from sfumato.models.bundled import bundled_models, demo_model
 from sfumato.models.intervals import Sampled

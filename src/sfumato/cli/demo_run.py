@@ -6,25 +6,46 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
-from sfumato.cli.demo_picture import Panel, draw_row
-from sfumato.cli.demo_score import Score, relative, score
+from sfumato.data.enlarged import enlarge
 from sfumato.data.images.io import open_image
+from sfumato.figures.panels import coloured, grey, save_picture
 from sfumato.models.bundled import demo_model
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.demo_specimens import FIELDS, Specimen, simulate_specimens, write_specimens
-from sfumato.restoration.conditions import as_restored
+from sfumato.restoration.conditions import as_restored, enlargement
 from sfumato.restoration.folder import restore_folder
 from sfumato.restoration.in_memory import Restored
+from sfumato.statistics.metrics import affine_fit, psnr
 from sfumato.system.atomic_files import advice_on
 from sfumato.system.errors import ModelFileError, RunError
 
-__all__ = ["Demo", "run_demo"]
+__all__ = ["Demo", "Panel", "Score", "draw_row", "run_demo", "score"]
 
 _SHOWN = "microtubules"
+
+_SIDE, _GAP, _EDGE = 288, 14, 16
+_TITLE, _HEAD, _FOOT, _BAR = 40, 50, 62, 12
+_INK, _PALE = (20, 20, 20), (95, 95, 95)
+_font = ImageFont.load_default
+
+
+class Score(NamedTuple):
+    """Scores of one specimen."""
+
+    name: str
+    psnr_measured: float
+    """PSNR of the upsampled measured image, in dB."""
+    psnr_restored: float
+    """PSNR of the restored mean, in dB."""
+    coverage: float
+    """Share of the pixels whose truth lies inside the calibrated interval."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +181,8 @@ def _read(folder: Path, name: str) -> Restored:
 
 
 def _draw(path: Path, specimen: Specimen, restored: Restored, model: LoadedModel, num_samples: int) -> None:
-    truth = relative(as_restored(specimen.truth[None], model)[0])
-    mean = relative(restored.mean)
+    truth = _relative(as_restored(specimen.truth[None], model)[0])
+    mean = _relative(restored.mean)
     assert restored.std is not None
     std, error = restored.std / 2, np.abs(mean - truth)
     dark, bright = np.quantile(specimen.measured, [0.001, 0.999])
@@ -182,3 +203,105 @@ def _draw(path: Path, specimen: Specimen, restored: Restored, model: LoadedModel
         ],
         width_um=len(truth) * specimen.pixel_um,
     )
+
+
+def score(specimen: Specimen, restored: Restored, model: LoadedModel) -> Score:
+    """Score a specimen on the scale of its truth, from its darkest to its brightest pixel.
+
+    Fluorescence has no absolute scale, so brightness and offset of both images are first fitted to the truth. Intervals
+    are used as they are.
+    """
+    truth = as_restored(specimen.truth[None], model)
+    enlarged = enlarge(specimen.measured[None], enlargement(model))
+    measured, mean, wanted = (_batch(image) for image in (enlarged[0], restored.mean, truth[0]))
+    assert restored.low is not None
+    assert restored.high is not None
+    inside = (truth[0] >= restored.low) & (truth[0] <= restored.high)
+    return Score(
+        specimen.name,
+        float(psnr(affine_fit(measured, wanted), wanted)),
+        float(psnr(affine_fit(mean, wanted), wanted)),
+        float(inside.mean()),
+    )
+
+
+def _relative(image: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Convert from the model's scale, -1 to 1, to relative brightness, 0 to 1."""
+    return np.asarray((image + 1) / 2, np.float32)
+
+
+def _batch(image: NDArray[np.generic]) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(image, np.float64))[None, None]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One image with its scale.
+
+    Attributes:
+        title: Name of the image.
+        note: What the image shows, in a few words.
+        image: Shape (H, W).
+        low: Value drawn black.
+        high: Value drawn white, or pale yellow.
+        unit: Unit of the values.
+        is_spread: Whether to draw it in colours from 0 instead of grey levels.
+    """
+
+    title: str
+    note: str
+    image: NDArray[np.floating]
+    low: float
+    high: float
+    unit: str
+    is_spread: bool = False
+
+    def colours(self, values: NDArray[np.floating]) -> NDArray[np.uint8]:
+        """Return values of shape (H, W) as colours of shape (H, W, 3)."""
+        return coloured(values, self.high) if self.is_spread else grey(values, self.low, self.high)
+
+
+def draw_row(path: Path, title: str, panels: list[Panel], *, width_um: float, bar_um: float = 1.0) -> None:
+    """Draw images in a row, each with title, note and colour bar; the first also gets a scale bar.
+
+    Args:
+        path: PNG file to write.
+        title: Title of the whole picture.
+        panels: The images, square views of the same field; their pixel sizes may differ.
+        width_um: Width of the field.
+        bar_um: Length of the scale bar.
+    """
+    width = 2 * _EDGE + len(panels) * (_SIDE + _GAP) - _GAP
+    sheet = Image.new("RGB", (width, _TITLE + _HEAD + _SIDE + _FOOT), "white")
+    pen = ImageDraw.Draw(sheet)
+    pen.text((_EDGE, 12), title, fill=_INK, font=_font(19))
+    for place, panel in enumerate(panels):
+        left, top = _EDGE + place * (_SIDE + _GAP), _TITLE + _HEAD
+        pen.text((left, _TITLE + 3), panel.title, fill=_INK, font=_font(20))
+        pen.text((left, _TITLE + 27), panel.note, fill=_PALE, font=_font(14))
+        picture = Image.fromarray(panel.colours(panel.image))
+        sheet.paste(picture.resize((_SIDE, _SIDE), Image.Resampling.NEAREST), (left, top))
+        _draw_scale(sheet, pen, panel, left, top + _SIDE + 8)
+    _draw_length(pen, bar_um, width_um, _EDGE, _TITLE + _HEAD + _SIDE)
+    save_picture(sheet, path)
+
+
+def _draw_scale(sheet: Image.Image, pen: ImageDraw.ImageDraw, panel: Panel, left: int, top: int) -> None:
+    """A colour bar with its ends and unit."""
+    ramp = np.linspace(panel.low, panel.high, _SIDE, dtype=np.float64)
+    sheet.paste(Image.fromarray(panel.colours(np.tile(ramp, (_BAR, 1)))), (left, top))
+    pen.rectangle((left, top, left + _SIDE - 1, top + _BAR - 1), outline=_PALE)
+    for text, x, anchor in (
+        (f"{panel.low:.3g}", left, "la"),
+        (panel.unit, left + _SIDE // 2, "ma"),
+        (f"{panel.high:.3g}", left + _SIDE, "ra"),
+    ):
+        pen.text((x, top + _BAR + 5), text, fill=_INK, font=_font(14), anchor=anchor)
+
+
+def _draw_length(pen: ImageDraw.ImageDraw, bar_um: float, width_um: float, left: int, bottom: int) -> None:
+    length = round(_SIDE * bar_um / width_um)
+    pen.rectangle((left + 10, bottom - 16, left + 10 + length, bottom - 11), fill="white", outline="black")
+    middle = (left + 10 + length / 2, bottom - 19)
+    text = f"{bar_um:g} um"
+    pen.text(middle, text, fill="white", font=_font(15), anchor="ms", stroke_width=2, stroke_fill="black")
