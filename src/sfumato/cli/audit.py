@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import Device, ModelFile
 
 __all__ = ["audit"]
@@ -48,40 +47,39 @@ def audit(
 
     The blur of the measurement is fitted unless numerical aperture, wavelength and pixel size are given.
     """
-    with plain_errors():
-        from sfumato.audit import Optics, write_audit
-        from sfumato.audit import audit as run_audit
-        from sfumato.audit.files import read_measured, read_restored
-        from sfumato.audit.report import audit_files
-        from sfumato.models.model_file import load
-        from sfumato.models.ownership import check_outputs
+    from sfumato.audit import Optics, write_audit
+    from sfumato.audit import audit as run_audit
+    from sfumato.audit.files import read_measured, read_restored
+    from sfumato.audit.report import audit_files
+    from sfumato.models.model_file import load
+    from sfumato.models.ownership import check_outputs
 
-        check_outputs(audit_files(out), [model, source, restored])
-        loaded = load(model, device=device)
-        measured, pixel_of_file = read_measured(loaded, source, axes=axes, frame=frame)
-        image, draws = (None, None) if restored is None else read_restored(loaded, restored, source, frame=frame)
-        optics = Optics(
-            pixel_um=pixel_um or pixel_of_file,
-            numerical_aperture=numerical_aperture,
-            wavelength_um=wavelength_um,
-            finer=finer,
-            defocus_um=defocus_um,
-        )
-        found = run_audit(
-            measured,
-            loaded,
-            restored=image,
-            draws=draws,
-            optics=optics,
-            num_samples=samples,
-            num_steps=steps,
-            seed=seed,
-        )
-        page = write_audit(found, out, title=Path(source).name)
-        for sentence in found.warnings:
-            typer.echo(f"warning: {sentence}")
-        for sentence in [*found.verdicts, *found.unchecked]:
-            typer.echo(sentence)
-        typer.echo(f"audited: {page}", err=True)
-        if strict and found.warnings:
-            raise typer.Exit(1)
+    check_outputs(audit_files(out), [model, source, restored])
+    loaded = load(model, device=device)
+    measured, pixel_of_file = read_measured(loaded, source, axes=axes, frame=frame)
+    image, draws = (None, None) if restored is None else read_restored(loaded, restored, source, frame=frame)
+    optics = Optics(
+        pixel_um=pixel_um or pixel_of_file,
+        numerical_aperture=numerical_aperture,
+        wavelength_um=wavelength_um,
+        finer=finer,
+        defocus_um=defocus_um,
+    )
+    found = run_audit(
+        measured,
+        loaded,
+        restored=image,
+        draws=draws,
+        optics=optics,
+        num_samples=samples,
+        num_steps=steps,
+        seed=seed,
+    )
+    page = write_audit(found, out, title=Path(source).name)
+    for sentence in found.warnings:
+        typer.echo(f"warning: {sentence}")
+    for sentence in [*found.verdicts, *found.unchecked]:
+        typer.echo(sentence)
+    typer.echo(f"audited: {page}", err=True)
+    if strict and found.warnings:
+        raise typer.Exit(1)

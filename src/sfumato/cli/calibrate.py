@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import AllowSeen, Device, Unit
 from sfumato.cli.seen import say_what_is_unknown
 from sfumato.system.errors import RecipeError
@@ -65,68 +64,67 @@ def calibrate(
 
     Images that the model was trained or validated on are refused, since they would give no guarantee.
     """
-    with plain_errors():
-        from sfumato.data.grouping import find_units
-        from sfumato.data.sources import evenly_spread
-        from sfumato.evaluation.calibrate import calibrate as correct
-        from sfumato.evaluation.calibrate import cross_validate
-        from sfumato.evaluation.held_out import restore_held_out
-        from sfumato.figures.plotting import matplotlib
-        from sfumato.models.hub import is_address
-        from sfumato.models.model_file import has_weights_of, load, set_calibration
-        from sfumato.models.ownership import Written, check_outputs, data_places
-        from sfumato.problems.registry import takes_shares
-        from sfumato.restoration.intervals import sampled_by
-        from sfumato.system.marks import PICTURE, Kind
-        from sfumato.system.progress import Bar
-        from sfumato.training.preparation import open_held_out
+    from sfumato.data.grouping import find_units
+    from sfumato.data.sources import evenly_spread
+    from sfumato.evaluation.calibrate import calibrate as correct
+    from sfumato.evaluation.calibrate import cross_validate
+    from sfumato.evaluation.held_out import restore_held_out
+    from sfumato.figures.plotting import matplotlib
+    from sfumato.models.hub import is_address
+    from sfumato.models.model_file import has_weights_of, load, set_calibration
+    from sfumato.models.ownership import Written, check_outputs, data_places
+    from sfumato.problems.registry import takes_shares
+    from sfumato.restoration.intervals import sampled_by
+    from sfumato.system.marks import PICTURE, Kind
+    from sfumato.system.progress import Bar
+    from sfumato.training.preparation import open_held_out
 
-        if not 0 < level < 1 or not 0 < delta < 1:
-            raise RecipeError(f"--level is {level} and --delta {delta}; give numbers between 0 and 1")
-        if out is None and is_address(model):
-            raise RecipeError(f"{model} is on the Hub, where nothing is written; give --out for the calibrated model")
-        if page is not None or report is not None:
-            matplotlib()  # report a missing library before hours of sampling
-        loaded = load(model, device=device)
-        sampled = sampled_by(loaded, samples, steps)
-        shares = takes_shares(loaded.info.recipe.problem)
-        asked = _recipe(loaded.info, held_out)
-        written = [Written(path, PICTURE) for path in (page, report) if path is not None]
-        if out is not None and not (out.exists() and Path(model).exists() and out.samefile(model)):
-            same = Kind("copy of this model", lambda path: has_weights_of(path, model))
-            written.append(Written(out, same))
-        check_outputs(written, [model, *data_places(asked.data)])
-        source = open_held_out(asked, split, shares=shares)
-        say_what_is_unknown([(model, loaded.info)])
-        names = [source.name(index) for index in range(len(source))]
-        used = [names[index] for index in evenly_spread(len(source), most)]
-        typer.echo(f"held out: {find_units(used, unit, among=names).line}", err=True)
-        with Bar("restoring", 0) as bar:
-            images = restore_held_out(
-                loaded, source, sampled=sampled, level=level, seed=seed, most=most,
-                keep_side=_REPORT_SIDE if report else 0, allow_seen=allow_seen,
-                progress=lambda done, total: bar.show(done, "held-out images", total=total),
-            )  # fmt: skip
-        settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
-        found = correct(images, **settings)
-        changed = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
-        checked = cross_validate(images, **settings)
-        for line in _lines(checked, level):
+    if not 0 < level < 1 or not 0 < delta < 1:
+        raise RecipeError(f"--level is {level} and --delta {delta}; give numbers between 0 and 1")
+    if out is None and is_address(model):
+        raise RecipeError(f"{model} is on the Hub, where nothing is written; give --out for the calibrated model")
+    if page is not None or report is not None:
+        matplotlib()  # report a missing library before hours of sampling
+    loaded = load(model, device=device)
+    sampled = sampled_by(loaded, samples, steps)
+    shares = takes_shares(loaded.info.recipe.problem)
+    asked = _recipe(loaded.info, held_out)
+    written = [Written(path, PICTURE) for path in (page, report) if path is not None]
+    if out is not None and not (out.exists() and Path(model).exists() and out.samefile(model)):
+        same = Kind("copy of this model", lambda path: has_weights_of(path, model))
+        written.append(Written(out, same))
+    check_outputs(written, [model, *data_places(asked.data)])
+    source = open_held_out(asked, split, shares=shares)
+    say_what_is_unknown([(model, loaded.info)])
+    names = [source.name(index) for index in range(len(source))]
+    used = [names[index] for index in evenly_spread(len(source), most)]
+    typer.echo(f"held out: {find_units(used, unit, among=names).line}", err=True)
+    with Bar("restoring", 0) as bar:
+        images = restore_held_out(
+            loaded, source, sampled=sampled, level=level, seed=seed, most=most,
+            keep_side=_REPORT_SIDE if report else 0, allow_seen=allow_seen,
+            progress=lambda done, total: bar.show(done, "held-out images", total=total),
+        )  # fmt: skip
+    settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
+    found = correct(images, **settings)
+    changed = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
+    checked = cross_validate(images, **settings)
+    for line in _lines(checked, level):
+        typer.echo(line)
+    if report is not None:
+        from sfumato.evaluation.calibrate import measure_middles
+        from sfumato.evaluation.calibration_page import draw_report
+
+        measured = measure_middles(images, level=level, seed=seed)
+        for line in measured.lines():
             typer.echo(line)
-        if report is not None:
-            from sfumato.evaluation.calibrate import measure_middles
-            from sfumato.evaluation.calibration_page import draw_report
+        draw_report(measured, report, unit="normalised units")
+    if page is not None:
+        from sfumato.evaluation.calibration_page import draw_calibration
 
-            measured = measure_middles(images, level=level, seed=seed)
-            for line in measured.lines():
-                typer.echo(line)
-            draw_report(measured, report, unit="normalised units")
-        if page is not None:
-            from sfumato.evaluation.calibration_page import draw_calibration
-
-            draw_calibration(images, found, checked, page)
-        typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")
-        typer.echo(f"calibrated: {changed}: {found.label}", err=True)
+        draw_calibration(images, found, checked, page)
+    typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")
+    typer.echo(f"calibrated: {changed}: {found.label}", err=True)
 
 
 def _recipe(info: "ModelInfo", place: Path) -> "Recipe":

@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.system.errors import RecipeError
 
 __all__ = ["clinical"]
@@ -40,38 +39,37 @@ def clinical(
     out: Annotated[Path, typer.Option(help="Folder for the phases and the table.")] = Path("clinical"),
 ) -> None:
     """Compare phase retrieval from two planes of real stacks with a pseudo truth from all planes."""
-    with plain_errors():
-        from sfumato.data.images.file_names import image_stem
-        from sfumato.evaluation.clinical import compare, phase_files
-        from sfumato.models.model_file import load
-        from sfumato.models.ownership import check_outputs
-        from sfumato.problems.clinical import read_stack
-        from sfumato.system.progress import Bar
+    from sfumato.data.images.file_names import image_stem
+    from sfumato.evaluation.clinical import compare, phase_files
+    from sfumato.models.model_file import load
+    from sfumato.models.ownership import check_outputs
+    from sfumato.problems.clinical import read_stack
+    from sfumato.system.progress import Bar
 
-        places = _by_name(stacks, [path.absolute().name if path.is_dir() else image_stem(path) for path in stacks])
-        models = _by_name(model or [], [path.parent.name or path.stem for path in model or []])
-        written = phase_files([*places], [solver, *models], out)
-        check_outputs(written, [*stacks, *models.values()])
-        named = {
-            name: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip, crop_px=crop_px)
-            for name, path in places.items()
-        }
-        with Bar("phases", 0) as bar:
-            table = compare(
-                named,
-                {name: load(path) for name, path in models.items()},
-                out,
-                wavelength_um=wavelength_um,
-                pixel_um=pixel_um,
-                shot_um=shot_um,
-                order=order,
-                solver=solver,
-                max_iterations=iterations,
-                progress=lambda done, total, what: bar.show(done, what, total=total),
-            )
-        for name, scores in table.items():
-            typer.echo(f"{name}: " + ", ".join(f"{method} {score:.3f}" for method, score in scores.items()))
-        typer.echo(f"written: {out}", err=True)
+    places = _by_name(stacks, [path.absolute().name if path.is_dir() else image_stem(path) for path in stacks])
+    models = _by_name(model or [], [path.parent.name or path.stem for path in model or []])
+    written = phase_files([*places], [solver, *models], out)
+    check_outputs(written, [*stacks, *models.values()])
+    named = {
+        name: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip, crop_px=crop_px)
+        for name, path in places.items()
+    }
+    with Bar("phases", 0) as bar:
+        table = compare(
+            named,
+            {name: load(path) for name, path in models.items()},
+            out,
+            wavelength_um=wavelength_um,
+            pixel_um=pixel_um,
+            shot_um=shot_um,
+            order=order,
+            solver=solver,
+            max_iterations=iterations,
+            progress=lambda done, total, what: bar.show(done, what, total=total),
+        )
+    for name, scores in table.items():
+        typer.echo(f"{name}: " + ", ".join(f"{method} {score:.3f}" for method, score in scores.items()))
+    typer.echo(f"written: {out}", err=True)
 
 
 def _by_name(paths: list[Path], names: list[str]) -> dict[str, Path]:

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.app import plain_errors
-
 __all__ = ["demo"]
 
 
@@ -14,9 +12,8 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder to create.")] = Path("sfumato-demo"),
 ) -> None:
     """Restore simulated specimens with the model that comes with sfumato, draw a picture, and score the result."""
-    with plain_errors():
-        from sfumato.cli.demo_run import run_demo
+    from sfumato.cli.demo_run import run_demo
 
-        done = run_demo(out, progress=lambda doing: typer.echo(doing, err=True))
-        for line in done.lines():
-            typer.echo(line)
+    done = run_demo(out, progress=lambda doing: typer.echo(doing, err=True))
+    for line in done.lines():
+        typer.echo(line)

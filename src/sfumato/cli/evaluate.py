@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, TestManifest, TestStore, TestTargets, Unit
 from sfumato.cli.seen import say_what_is_unknown
 from sfumato.cli.settings import OWN_TEST, tested_recipe
@@ -71,64 +70,63 @@ def evaluate(
     With --from-recipe, the pairs are the test split of the first model's own recipe, or its validation pairs if none is
     marked as test. Images that a model was trained on are refused; images that it was validated on are listed.
     """
-    with plain_errors():
-        from sfumato.evaluation import evaluate as evaluation
-        from sfumato.evaluation.methods import Microscope, classical_method, model_method, open_model
-        from sfumato.evaluation.phase_methods import TwoShots, phase_method
-        from sfumato.evaluation.report_page import markdown, report_files, write_csv, write_report
-        from sfumato.models.ownership import check_outputs, data_places
-        from sfumato.physics.phase_retrieval import MAX_ITERATIONS, SOLVERS
-        from sfumato.problems.registry import takes_shares
-        from sfumato.system.progress import Bar
-        from sfumato.training.preparation import open_test_set
+    from sfumato.evaluation import evaluate as evaluation
+    from sfumato.evaluation.methods import Microscope, classical_method, model_method, open_model
+    from sfumato.evaluation.phase_methods import TwoShots, phase_method
+    from sfumato.evaluation.report_page import markdown, report_files, write_csv, write_report
+    from sfumato.models.ownership import check_outputs, data_places
+    from sfumato.physics.phase_retrieval import MAX_ITERATIONS, SOLVERS
+    from sfumato.problems.registry import takes_shares
+    from sfumato.system.progress import Bar
+    from sfumato.training.preparation import open_test_set
 
-        seed_of(seed)
-        if resolution and pixel_um is None:
-            raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
-        opened = [open_model(text, device=device) for text in models or []]
-        effort = {} if iterations is None else {"num_iterations": iterations}
-        microscope = shots = None
-        if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
-            optics = (pixel_um, numerical_aperture, wavelength_um)
-            microscope = Microscope(*optics, noise_to_signal=noise_to_signal, offset=offset, **effort)
-        if pixel_um is not None and wavelength_um is not None and defocus_um is not None:
-            most_solves = MAX_ITERATIONS if iterations is None else iterations
-            shots = TwoShots(pixel_um, wavelength_um, defocus_um, _numbers(planes), damping, most_solves)
-        methods = [
-            *(
-                phase_method(name, shots) if name in SOLVERS else classical_method(name, microscope)
-                for name in baselines or []
-            ),
-            *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
-        ]
-        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
-        test, is_own = tested_recipe(recipe, given, [model for _, model in opened], from_recipe=from_recipe)
-        files = [path for text in models or [] for path in (text, text.rpartition("=")[2])]
-        check_outputs(report_files(out), [*files, recipe, *data_places(test.data)])
-        if is_own:
-            typer.echo(OWN_TEST, err=True)
-        shares = any(takes_shares(model.info.recipe.problem) for _, model in opened)
-        say_what_is_unknown((name, model.info) for name, model in opened)
-        with Bar("evaluating", 0) as bar:
-            found = evaluation.evaluate(
-                methods,
-                open_test_set(test, shares=shares, is_own=is_own),
-                affine=affine,
-                remove_mean=remove_mean,
-                pixel_um=pixel_um if resolution else None,
-                most=most,
-                allow_seen=allow_seen,
-                progress=lambda done, total: bar.show(done, "estimates", total=total),
-                scored=lambda place, scores: write_csv(scores, out / "scores.csv", more=place > 0),
-            )
-        units = evaluation.pool(found, unit)
-        if units.units is not None:
-            typer.echo(f"tested: {units.units.line}", err=True)
-        rows = evaluation.summarise(units, seed=seed)
-        page = write_report(units, rows, out)
-        write_csv(found, out / "scores.csv")  # one row per image, whatever the unit
-        typer.echo(markdown(units, rows))
-        typer.echo(f"evaluated: {page}", err=True)
+    seed_of(seed)
+    if resolution and pixel_um is None:
+        raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
+    opened = [open_model(text, device=device) for text in models or []]
+    effort = {} if iterations is None else {"num_iterations": iterations}
+    microscope = shots = None
+    if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
+        optics = (pixel_um, numerical_aperture, wavelength_um)
+        microscope = Microscope(*optics, noise_to_signal=noise_to_signal, offset=offset, **effort)
+    if pixel_um is not None and wavelength_um is not None and defocus_um is not None:
+        most_solves = MAX_ITERATIONS if iterations is None else iterations
+        shots = TwoShots(pixel_um, wavelength_um, defocus_um, _numbers(planes), damping, most_solves)
+    methods = [
+        *(
+            phase_method(name, shots) if name in SOLVERS else classical_method(name, microscope)
+            for name in baselines or []
+        ),
+        *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
+    ]
+    given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
+    test, is_own = tested_recipe(recipe, given, [model for _, model in opened], from_recipe=from_recipe)
+    files = [path for text in models or [] for path in (text, text.rpartition("=")[2])]
+    check_outputs(report_files(out), [*files, recipe, *data_places(test.data)])
+    if is_own:
+        typer.echo(OWN_TEST, err=True)
+    shares = any(takes_shares(model.info.recipe.problem) for _, model in opened)
+    say_what_is_unknown((name, model.info) for name, model in opened)
+    with Bar("evaluating", 0) as bar:
+        found = evaluation.evaluate(
+            methods,
+            open_test_set(test, shares=shares, is_own=is_own),
+            affine=affine,
+            remove_mean=remove_mean,
+            pixel_um=pixel_um if resolution else None,
+            most=most,
+            allow_seen=allow_seen,
+            progress=lambda done, total: bar.show(done, "estimates", total=total),
+            scored=lambda place, scores: write_csv(scores, out / "scores.csv", more=place > 0),
+        )
+    units = evaluation.pool(found, unit)
+    if units.units is not None:
+        typer.echo(f"tested: {units.units.line}", err=True)
+    rows = evaluation.summarise(units, seed=seed)
+    page = write_report(units, rows, out)
+    write_csv(found, out / "scores.csv")  # one row per image, whatever the unit
+    typer.echo(markdown(units, rows))
+    typer.echo(f"evaluated: {page}", err=True)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import ModelFile
 from sfumato.system.errors import RunError
 
@@ -41,42 +40,41 @@ def export(
     seed: Annotated[int, typer.Option(help="With --bioimageio: seed, fixed in the package.")] = 0,
 ) -> None:
     """Export a model for other programs: BioImage.IO, plain ONNX or the Hugging Face Hub."""
-    with plain_errors():
-        if push is not None and hub is None:
-            raise RunError("--push uploads the folder of --hub, and there is none; give --hub with a folder too")
-        if bioimageio is None and onnx is None and hub is None:
-            raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
-        from sfumato.export.card import Credits
-        from sfumato.models.model_file import load
-        from sfumato.models.ownership import check_outputs
+    if push is not None and hub is None:
+        raise RunError("--push uploads the folder of --hub, and there is none; give --hub with a folder too")
+    if bioimageio is None and onnx is None and hub is None:
+        raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
+    from sfumato.export.card import Credits
+    from sfumato.models.model_file import load
+    from sfumato.models.ownership import check_outputs
 
-        if (bioimageio is not None or hub is not None) and (licence is None or not author):
-            raise RunError(
-                "a model that others get needs terms and an author, which its file does not know; give --licence with "
-                "an SPDX identifier, such as CC-BY-4.0, and --author with a name"
-            )
-        credits = Credits(licence or "", tuple(author or []))
-        check_outputs(_outputs(model, bioimageio, onnx, hub), [model, example])
-        if onnx is not None:
-            from sfumato.export.networks import export_networks
+    if (bioimageio is not None or hub is not None) and (licence is None or not author):
+        raise RunError(
+            "a model that others get needs terms and an author, which its file does not know; give --licence with "
+            "an SPDX identifier, such as CC-BY-4.0, and --author with a name"
+        )
+    credits = Credits(licence or "", tuple(author or []))
+    check_outputs(_outputs(model, bioimageio, onnx, hub), [model, example])
+    if onnx is not None:
+        from sfumato.export.networks import export_networks
 
-            for name, off in export_networks(load(model), onnx).items():
-                typer.echo(f"{onnx / name}: onnxruntime agrees with torch to {off:.1g} of the largest value")
-        if bioimageio is not None:
-            from sfumato.export.bioimageio import export_bioimageio
+        for name, off in export_networks(load(model), onnx).items():
+            typer.echo(f"{onnx / name}: onnxruntime agrees with torch to {off:.1g} of the largest value")
+    if bioimageio is not None:
+        from sfumato.export.bioimageio import export_bioimageio
 
-            export_bioimageio(
-                load(model), bioimageio, credits, example=example, num_samples=samples, num_steps=steps, seed=seed
-            )
-            typer.echo(f"{bioimageio}: passed the test of bioimageio.core")
-        if hub is not None:
-            from sfumato.export.hub import export_hub
-            from sfumato.export.hub import push as upload
+        export_bioimageio(
+            load(model), bioimageio, credits, example=example, num_samples=samples, num_steps=steps, seed=seed
+        )
+        typer.echo(f"{bioimageio}: passed the test of bioimageio.core")
+    if hub is not None:
+        from sfumato.export.hub import export_hub
+        from sfumato.export.hub import push as upload
 
-            export_hub(model, hub, credits, address=push or "owner/name")
-            typer.echo(f"{hub}: model file and card; look at its README.md before you share it")
-            if push is not None:
-                typer.echo(f"uploaded: {upload(hub, push, private=private)}")
+        export_hub(model, hub, credits, address=push or "owner/name")
+        typer.echo(f"{hub}: model file and card; look at its README.md before you share it")
+        if push is not None:
+            typer.echo(f"uploaded: {upload(hub, push, private=private)}")
 
 
 def _outputs(model: Path, bioimageio: Path | None, onnx: Path | None, hub: Path | None) -> "list[Written]":

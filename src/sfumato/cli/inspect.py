@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, ModelFile, TestManifest, TestStore, TestTargets
 from sfumato.cli.seen import say_what_is_unknown
 from sfumato.cli.settings import OWN_TEST, tested_recipe
@@ -79,82 +78,79 @@ def inspect(
     --from-recipe, the pairs are the test split of the model's own recipe, or its validation pairs if none is marked as
     test. Images that the model was trained on are refused, since they make it look better than it is.
     """
-    with plain_errors():
-        from sfumato.evaluation.inspection import (
-            describe,
-            draw_diagrams,
-            draw_posterior,
-            drawn_by,
-            figure_files,
-            read_image,
-        )
-        from sfumato.models.hub import is_address
-        from sfumato.models.model_file import load, set_sampling
-        from sfumato.models.ownership import check_outputs
+    from sfumato.evaluation.inspection import (
+        describe,
+        draw_diagrams,
+        draw_posterior,
+        drawn_by,
+        figure_files,
+        read_image,
+    )
+    from sfumato.models.hub import is_address
+    from sfumato.models.model_file import load, set_sampling
+    from sfumato.models.ownership import check_outputs
 
-        counts = _counts(steps)
-        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
-        ends = _ends(last_noise)
-        compares = len(counts) > 1 or len(ends) > 1
-        if not compares and (solvers or ends or adopt or crop or from_recipe or any(given.values())):
-            raise RecipeError(
-                f"--steps is {steps}, but options that compare steps were given; expected several numbers, such as "
-                "--steps 4,8,16,32 or --last-noise 1e-6 --last-noise 0.01"
-            )
-        if compares and source is not None:
-            raise RecipeError(
-                f"--steps is {steps} and --last-noise {', '.join(map(str, ends)) or None}, which are compared on test "
-                "pairs, and an image was given too; give one number of steps for the image, or remove the image"
-            )
-        if adopt and is_address(model):
-            raise RecipeError(f"{model} is on the Hub, where --adopt cannot write; download it and give its path")
-        loaded = load(model, device=device)
-        for line in describe(loaded):
-            typer.echo(line)
-        if compares or source is not None:
-            say_what_is_unknown([(model, loaded.info)])
-            if allow_seen:
-                typer.echo("note: results on images that the model was trained on carry no guarantee", err=True)
-        if compares:
-            usual = loaded.info.recipe.sample
-            settings = [
-                setting._replace(last_noise=end)
-                for name in solvers or _SOLVERS
-                for end in ends or [usual.last_noise]
-                for setting in _settings(name, counts or [usual.steps])
-            ]
-            tolerances = {"crps_tolerance": crps_tolerance, "coverage_tolerance": coverage_tolerance}
-            test = tested_recipe(None, given, [loaded], from_recipe=from_recipe)
-            best = _compare(
-                model,
-                loaded,
-                settings,
-                test,
-                out,
-                tolerances,
-                samples=samples,
-                most=most,
-                crop=crop,
-                level=level,
-                seed=seed,
-                allow_seen=allow_seen,
-            )
-            if adopt:
-                now = set_sampling(model, drawn_by(best, usual), sha256=loaded.sha256)
-                typer.echo(f"adopted: {model} now samples with {best}", err=True)
-                if loaded.info.calibration is not None and now.calibration is None:
-                    typer.echo("its calibration was for other settings and was removed: calibrate it again", err=True)
-            return
-        check_outputs(figure_files(out, with_image=source is not None), [model, source, target])
-        pair = None if source is None else read_image(loaded, source, target, allow_seen=allow_seen)
-        paths = draw_diagrams(loaded, out)
-        if pair is not None:
-            measured, truth = pair
-            number = counts[0] if counts else None
-            paths += draw_posterior(
-                loaded, measured, out, target=truth, num_samples=samples, num_steps=number, seed=seed
-            )
-        typer.echo(f"drawn: {', '.join(map(str, paths))}", err=True)
+    counts = _counts(steps)
+    given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
+    ends = _ends(last_noise)
+    compares = len(counts) > 1 or len(ends) > 1
+    if not compares and (solvers or ends or adopt or crop or from_recipe or any(given.values())):
+        raise RecipeError(
+            f"--steps is {steps}, but options that compare steps were given; expected several numbers, such as "
+            "--steps 4,8,16,32 or --last-noise 1e-6 --last-noise 0.01"
+        )
+    if compares and source is not None:
+        raise RecipeError(
+            f"--steps is {steps} and --last-noise {', '.join(map(str, ends)) or None}, which are compared on test "
+            "pairs, and an image was given too; give one number of steps for the image, or remove the image"
+        )
+    if adopt and is_address(model):
+        raise RecipeError(f"{model} is on the Hub, where --adopt cannot write; download it and give its path")
+    loaded = load(model, device=device)
+    for line in describe(loaded):
+        typer.echo(line)
+    if compares or source is not None:
+        say_what_is_unknown([(model, loaded.info)])
+        if allow_seen:
+            typer.echo("note: results on images that the model was trained on carry no guarantee", err=True)
+    if compares:
+        usual = loaded.info.recipe.sample
+        settings = [
+            setting._replace(last_noise=end)
+            for name in solvers or _SOLVERS
+            for end in ends or [usual.last_noise]
+            for setting in _settings(name, counts or [usual.steps])
+        ]
+        tolerances = {"crps_tolerance": crps_tolerance, "coverage_tolerance": coverage_tolerance}
+        test = tested_recipe(None, given, [loaded], from_recipe=from_recipe)
+        best = _compare(
+            model,
+            loaded,
+            settings,
+            test,
+            out,
+            tolerances,
+            samples=samples,
+            most=most,
+            crop=crop,
+            level=level,
+            seed=seed,
+            allow_seen=allow_seen,
+        )
+        if adopt:
+            now = set_sampling(model, drawn_by(best, usual), sha256=loaded.sha256)
+            typer.echo(f"adopted: {model} now samples with {best}", err=True)
+            if loaded.info.calibration is not None and now.calibration is None:
+                typer.echo("its calibration was for other settings and was removed: calibrate it again", err=True)
+        return
+    check_outputs(figure_files(out, with_image=source is not None), [model, source, target])
+    pair = None if source is None else read_image(loaded, source, target, allow_seen=allow_seen)
+    paths = draw_diagrams(loaded, out)
+    if pair is not None:
+        measured, truth = pair
+        number = counts[0] if counts else None
+        paths += draw_posterior(loaded, measured, out, target=truth, num_samples=samples, num_steps=number, seed=seed)
+    typer.echo(f"drawn: {', '.join(map(str, paths))}", err=True)
 
 
 def _compare(

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.settings import places, recipe_of
 
 if TYPE_CHECKING:
@@ -32,31 +31,30 @@ def pack(
 
     If interrupted, rerun the command to resume. An existing store of other files is refused.
     """
-    with plain_errors():
-        from sfumato.data.pack import pack as write
-        from sfumato.data.pair_checks import check_pairs
-        from sfumato.models.ownership import Written, check_outputs, data_places
-        from sfumato.system.marks import ANYTHING
-        from sfumato.system.progress import Bar
-        from sfumato.training.preparation import open_sources
+    from sfumato.data.pack import pack as write
+    from sfumato.data.pair_checks import check_pairs
+    from sfumato.models.ownership import Written, check_outputs, data_places
+    from sfumato.system.marks import ANYTHING
+    from sfumato.system.progress import Bar
+    from sfumato.training.preparation import open_sources
 
-        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder}
-        chosen = recipe_of(recipe, [*places(given), *(settings or [])])
-        check_outputs([Written(out, ANYTHING)], [recipe, *data_places(chosen.data)])
-        sources = open_sources(chosen, cache_bytes=0)
-        for sentence in check_pairs(sources.values()) if chosen.problem == "pairs" else []:
-            typer.echo(f"warning: {sentence}", err=True)
-        with Bar("packing", 0) as bar:
-            packing = write(
-                sources,
-                out,
-                settings=_settings(chosen),
-                progress=lambda done, total: bar.show(done, "shards", total=total),
-            )
-        if packing.note:
-            typer.echo(f"note: {packing.note}", err=True)
-        counts = ", ".join(f"{len(source)} {split}" for split, source in sources.items())
-        typer.echo(f"packed{'' if packing.is_new else ' already'}: {out} ({counts} samples)", err=True)
+    given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder}
+    chosen = recipe_of(recipe, [*places(given), *(settings or [])])
+    check_outputs([Written(out, ANYTHING)], [recipe, *data_places(chosen.data)])
+    sources = open_sources(chosen, cache_bytes=0)
+    for sentence in check_pairs(sources.values()) if chosen.problem == "pairs" else []:
+        typer.echo(f"warning: {sentence}", err=True)
+    with Bar("packing", 0) as bar:
+        packing = write(
+            sources,
+            out,
+            settings=_settings(chosen),
+            progress=lambda done, total: bar.show(done, "shards", total=total),
+        )
+    if packing.note:
+        typer.echo(f"note: {packing.note}", err=True)
+    counts = ", ".join(f"{len(source)} {split}" for split, source in sources.items())
+    typer.echo(f"packed{'' if packing.is_new else ' already'}: {out} ({counts} samples)", err=True)
 
 
 def _settings(recipe: "Recipe") -> dict[str, Any]:

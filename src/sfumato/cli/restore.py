@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import Device, ModelFile
 from sfumato.system.errors import RecipeError
 
@@ -85,121 +84,120 @@ def restore(
     device: Device = "cpu",
 ) -> None:
     """Restore an image of any size, with its uncertainty. If interrupted, rerun the command to resume."""
-    with plain_errors():
-        from sfumato.models.ownership import Written, check_outputs
-        from sfumato.restoration.begun import is_finished
-        from sfumato.restoration.folder import FailedImagesError, is_folder_of_images, restore_folder
-        from sfumato.restoration.intervals import why_uncalibrated
-        from sfumato.restoration.planning import Settings, plan_restoration
-        from sfumato.restoration.run import run_restoration
-        from sfumato.restoration.run import verify as wrong_chunks
-        from sfumato.system.marks import ANYTHING, JOURNAL, PICTURE
-        from sfumato.system.progress import Bar
+    from sfumato.models.ownership import Written, check_outputs
+    from sfumato.restoration.begun import is_finished
+    from sfumato.restoration.folder import FailedImagesError, is_folder_of_images, restore_folder
+    from sfumato.restoration.intervals import why_uncalibrated
+    from sfumato.restoration.planning import Settings, plan_restoration
+    from sfumato.restoration.run import run_restoration
+    from sfumato.restoration.run import verify as wrong_chunks
+    from sfumato.system.marks import ANYTHING, JOURNAL, PICTURE
+    from sfumato.system.progress import Bar
 
-        note = _notes()
-        engine = _engine(workers, scheduler, tls, device)
-        settings = Settings(
-            num_samples=samples,
-            num_steps=steps,
-            seed=seed,
-            quantiles=tuple(quantiles or ()),
-            keep_samples=keep_samples,
-            uncertainty=uncertainty,
-            axes=axes,
-            on_target_grid=on_target_grid,
-            ome_zarr=ome_zarr,
-            chunk=chunk,
-            halo=halo,
-            tile=tile,
-            batch=batch,
-            threads=1 if threads is None and workers else threads,
-        )
-        if uncertainty == "schedule":
-            from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
+    note = _notes()
+    engine = _engine(workers, scheduler, tls, device)
+    settings = Settings(
+        num_samples=samples,
+        num_steps=steps,
+        seed=seed,
+        quantiles=tuple(quantiles or ()),
+        keep_samples=keep_samples,
+        uncertainty=uncertainty,
+        axes=axes,
+        on_target_grid=on_target_grid,
+        ome_zarr=ome_zarr,
+        chunk=chunk,
+        halo=halo,
+        tile=tile,
+        batch=batch,
+        threads=1 if threads is None and workers else threads,
+    )
+    if uncertainty == "schedule":
+        from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
 
-            note(SCHEDULE_NOTE)
-        if is_folder_of_images(source):
-            alone = {
-                "--dry-run": dry_run,
-                "--preview": preview,
-                "--verify": verify,
-                "--shard": shard,
-                "--picture": picture,
-                "--journal": journal,
-            }
-            if given := [name for name, value in alone.items() if value]:
-                raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
-            begun: list[str] = []
+        note(SCHEDULE_NOTE)
+    if is_folder_of_images(source):
+        alone = {
+            "--dry-run": dry_run,
+            "--preview": preview,
+            "--verify": verify,
+            "--shard": shard,
+            "--picture": picture,
+            "--journal": journal,
+        }
+        if given := [name for name, value in alone.items() if value]:
+            raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
+        begun: list[str] = []
 
-            def tell(name: str, done: int, total: int) -> None:
-                begun.append(name)
-                typer.echo(f"{done + 1} of {total}: {name}", err=True)
+        def tell(name: str, done: int, total: int) -> None:
+            begun.append(name)
+            typer.echo(f"{done + 1} of {total}: {name}", err=True)
 
-            failure = None
-            with Bar("restoring", 0) as bar:
-                try:
-                    files = restore_folder(
-                        model, source, output, settings, suffix=format, engine=engine, device=device, progress=tell,
-                        within=lambda name, done, total: bar.show(done, f"images  {name}", total=total), note=note,
-                    )  # fmt: skip
-                except FailedImagesError as error:
-                    files, failure = error.files, error
-            typer.echo(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}", err=True)
-            if failure is not None:
-                typer.echo(f"error: {failure}", err=True)
-                raise typer.Exit(1)
-            return
-        planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
-        if dry_run:
-            from sfumato.restoration.forecast import forecast
+        failure = None
+        with Bar("restoring", 0) as bar:
+            try:
+                files = restore_folder(
+                    model, source, output, settings, suffix=format, engine=engine, device=device, progress=tell,
+                    within=lambda name, done, total: bar.show(done, f"images  {name}", total=total), note=note,
+                )  # fmt: skip
+            except FailedImagesError as error:
+                files, failure = error.files, error
+        typer.echo(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}", err=True)
+        if failure is not None:
+            typer.echo(f"error: {failure}", err=True)
+            raise typer.Exit(1)
+        return
+    planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
+    if dry_run:
+        from sfumato.restoration.forecast import forecast
 
-            for line in forecast(planned).lines():
-                typer.echo(line)
-            return
-        if preview is not None:
-            check_outputs([Written(preview, PICTURE)], [model, source])
-            from sfumato.restoration.preview import draw_preview
+        for line in forecast(planned).lines():
+            typer.echo(line)
+        return
+    if preview is not None:
+        check_outputs([Written(preview, PICTURE)], [model, source])
+        from sfumato.restoration.preview import draw_preview
 
-            typer.echo(f"preview: {draw_preview(planned, preview)}", err=True)
-            return
-        if verify:
-            if wrong := wrong_chunks(planned, note):
-                places = ", ".join(str(planned.job.plan.task(number).corner) for number in wrong[:20])
-                typer.echo(
-                    f"error: {len(wrong)} chunks differ from the journal: {places}; they now count as missing: rerun "
-                    "the command without --verify to restore them again",
-                    err=True,
-                )
-                raise typer.Exit(1)
-            typer.echo(f"verified: {output}", err=True)
-            return
-        written = [Written(file, ANYTHING) for file in planned.files]
-        written += [] if picture is None else [Written(picture, PICTURE)]
-        check_outputs([*written, Written(planned.journal, JOURNAL)], [model, source])
-        was_there = is_finished(planned)
-        with Bar("restoring", planned.job.plan.num_tasks) as bar:
-            files = run_restoration(
-                planned,
-                engine=engine,
-                shard=_shard(shard),
-                progress=lambda now: bar.show(now.done + now.share, _pace(now)),
-                note=note,
+        typer.echo(f"preview: {draw_preview(planned, preview)}", err=True)
+        return
+    if verify:
+        if wrong := wrong_chunks(planned, note):
+            places = ", ".join(str(planned.job.plan.task(number).corner) for number in wrong[:20])
+            typer.echo(
+                f"error: {len(wrong)} chunks differ from the journal: {places}; they now count as missing: rerun "
+                "the command without --verify to restore them again",
+                err=True,
             )
-        if not files:
-            typer.echo(f"restored: shard {shard}; other shards have chunks left", err=True)
-            return
-        if picture is not None:
-            from sfumato.restoration.preview import draw_result
+            raise typer.Exit(1)
+        typer.echo(f"verified: {output}", err=True)
+        return
+    written = [Written(file, ANYTHING) for file in planned.files]
+    written += [] if picture is None else [Written(picture, PICTURE)]
+    check_outputs([*written, Written(planned.journal, JOURNAL)], [model, source])
+    was_there = is_finished(planned)
+    with Bar("restoring", planned.job.plan.num_tasks) as bar:
+        files = run_restoration(
+            planned,
+            engine=engine,
+            shard=_shard(shard),
+            progress=lambda now: bar.show(now.done + now.share, _pace(now)),
+            note=note,
+        )
+    if not files:
+        typer.echo(f"restored: shard {shard}; other shards have chunks left", err=True)
+        return
+    if picture is not None:
+        from sfumato.restoration.preview import draw_result
 
-            draw_result(planned, picture)
-        spread = files[1] if len(files) > 1 else "none, since this model is a regression"
-        typer.echo(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}", err=True)
-        if planned.correction is not None:
-            typer.echo(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}", err=True)
-        elif reason := why_uncalibrated(planned.model, planned.sampled):
-            typer.echo(reason, err=True)
-        if keep_samples and len(files) > 1:
-            typer.echo(f"samples: {files[-planned.sampled.num_samples]} to {files[-1]}", err=True)
+        draw_result(planned, picture)
+    spread = files[1] if len(files) > 1 else "none, since this model is a regression"
+    typer.echo(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}", err=True)
+    if planned.correction is not None:
+        typer.echo(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}", err=True)
+    elif reason := why_uncalibrated(planned.model, planned.sampled):
+        typer.echo(reason, err=True)
+    if keep_samples and len(files) > 1:
+        typer.echo(f"samples: {files[-planned.sampled.num_samples]} to {files[-1]}", err=True)
 
 
 def _notes() -> Callable[[str], None]:

@@ -5,20 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from sfumato.cli.app import plain_errors
-
-__all__ = ["simulations"]
+__all__ = ["microscopy"]
 
 
-simulations = typer.Typer(help="Write simulated image pairs with known truth.", no_args_is_help=True)
-
-
-@simulations.callback()
-def _simulations() -> None:
-    pass
-
-
-@simulations.command()
 def microscopy(
     out: Annotated[Path, typer.Option(help="Folder to create.")],
     seed: Annotated[int, typer.Option(help="The same seed gives the same images.")] = 0,
@@ -33,18 +22,17 @@ def microscopy(
     test: Annotated[int, typer.Option(help="Test fields per structure, at most 15.")] = 2,
 ) -> None:
     """Simulate widefield and SIM images of coated pits, reticulum, microtubules and F-actin at nine light levels."""
-    with plain_errors():
-        from sfumato.problems.microscopy_simulation import simulate
-        from sfumato.system.progress import Bar
+    from sfumato.problems.microscopy_simulation import simulate
+    from sfumato.system.progress import Bar
 
-        with Bar("simulating", 0) as bar:
-            made = simulate(
-                out,
-                seed=seed,
-                cells={"train": train, "validation": validation, "test": test},
-                side=side,
-                layout=layout,
-                progress=lambda done, total: bar.show(done, "fields", total=total),
-            )
-        option = "--manifest" if layout == "pairs" else "--folder"
-        typer.echo(f"simulated: {made}; train on it with {option} {made}", err=True)
+    with Bar("simulating", 0) as bar:
+        made = simulate(
+            out,
+            seed=seed,
+            cells={"train": train, "validation": validation, "test": test},
+            side=side,
+            layout=layout,
+            progress=lambda done, total: bar.show(done, "fields", total=total),
+        )
+    option = "--manifest" if layout == "pairs" else "--folder"
+    typer.echo(f"simulated: {made}; train on it with {option} {made}", err=True)

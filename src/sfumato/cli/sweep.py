@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import Device
 from sfumato.cli.settings import recipe_of
 
@@ -51,17 +50,16 @@ def sweep(
     ] = None,
 ) -> None:
     """Tune the end points of a fixed schedule on validation images. If interrupted, rerun the command to resume."""
-    with plain_errors():
-        from sfumato.evaluation.sweep import candidates, choose_metric, sweep_files, table
-        from sfumato.evaluation.sweep import sweep as run
-        from sfumato.models.ownership import check_outputs, data_places
+    from sfumato.evaluation.sweep import candidates, choose_metric, sweep_files, table
+    from sfumato.evaluation.sweep import sweep as run
+    from sfumato.models.ownership import check_outputs, data_places
 
-        chosen, judge = recipe_of(recipe, settings or []), choose_metric(metric)
-        models = candidates(chosen.model, starts=starts or (), ends=ends or (), gamma_ends=gamma_ends or ())
-        check_outputs(sweep_files(chosen, models, out, judge), [recipe, *data_places(chosen.data)])
-        trials = run(
-            chosen, models, out, metric=judge, steps=steps, num_samples=samples, most=most, device=device,
-            progress=lambda done, total: typer.echo(f"{done} of {total} end points", err=True),
-        )  # fmt: skip
-        typer.echo(table(trials, judge))
-        typer.echo(f"best: {out / 'best.yaml'}", err=True)
+    chosen, judge = recipe_of(recipe, settings or []), choose_metric(metric)
+    models = candidates(chosen.model, starts=starts or (), ends=ends or (), gamma_ends=gamma_ends or ())
+    check_outputs(sweep_files(chosen, models, out, judge), [recipe, *data_places(chosen.data)])
+    trials = run(
+        chosen, models, out, metric=judge, steps=steps, num_samples=samples, most=most, device=device,
+        progress=lambda done, total: typer.echo(f"{done} of {total} end points", err=True),
+    )  # fmt: skip
+    typer.echo(table(trials, judge))
+    typer.echo(f"best: {out / 'best.yaml'}", err=True)

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.app import plain_errors
 from sfumato.cli.arguments import Device
 from sfumato.cli.settings import places, recipe_of
 
@@ -31,11 +30,10 @@ def train(
     ] = None,
 ) -> None:
     """Train a model on image pairs. If interrupted, rerun the command to resume."""
-    with plain_errors():
-        from sfumato.training.train import train as run
+    from sfumato.training.train import train as run
 
-        given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder, "store": store}
-        chosen = recipe_of(recipe, [*places(given), *(settings or [])])
-        trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
-        if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
-            typer.echo(f"trained: {trained.model_file}", err=True)
+    given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder, "store": store}
+    chosen = recipe_of(recipe, [*places(given), *(settings or [])])
+    trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
+    if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
+        typer.echo(f"trained: {trained.model_file}", err=True)
