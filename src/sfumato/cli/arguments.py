@@ -5,12 +5,44 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AllowSeen", "Device", "FromRecipe", "ModelFile", "TestManifest", "TestStore", "TestTargets", "Unit"]
+__all__ = [
+    "AllowSeen",
+    "DataFolder",
+    "Device",
+    "FromRecipe",
+    "Inputs",
+    "Manifest",
+    "ModelFile",
+    "Most",
+    "RecipeFields",
+    "ScoredSamples",
+    "Steps",
+    "Targets",
+    "TestManifest",
+    "TestStore",
+    "TestTargets",
+    "Unit",
+]
 
 ModelFile = Annotated[
     Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
+Steps = Annotated[int | None, typer.Option(help="Network calls per sample; the recipe's by default.")]
+ScoredSamples = Annotated[int, typer.Option(help="Samples per image; their mean is scored.")]
+Most = Annotated[int | None, typer.Option(help="Use at most this many images, spread over the set.")]
+RecipeFields = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any field of the recipe, such as train.steps=1000; may be repeated."),
+]
+
+# Where pairs for training are.
+Inputs = Annotated[str | None, typer.Option(help="Folder of inputs, the measured images.")]
+Targets = Annotated[str | None, typer.Option(help="Folder of targets, with the same file names.")]
+Manifest = Annotated[str | None, typer.Option(help="Instead of folders, a CSV that lists pairs and splits.")]
+DataFolder = Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")]
+
+# Which pairs to test a model on.
 TestTargets = Annotated[str | None, typer.Option(help="Folder of targets, the true images, with the same names.")]
 TestManifest = Annotated[str | None, typer.Option(help="Instead of folders, a CSV whose `test` pairs are used.")]
 TestStore = Annotated[str | None, typer.Option(help="Instead of folders, a packed store whose `test` split is used.")]

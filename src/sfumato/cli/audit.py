@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.arguments import Device, ModelFile
+from sfumato.cli import arguments
+from sfumato.cli.messages import say
 
 __all__ = ["audit"]
 
 
 def audit(
-    model: ModelFile,
+    model: arguments.ModelFile,
     source: Annotated[str, typer.Argument(metavar="IMAGE", help="The measured image.")],
     restored: Annotated[
         Path | None,
@@ -23,7 +24,7 @@ def audit(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for report.html, audit.png and maps.tif.")] = Path("audit"),
     samples: Annotated[int, typer.Option(help="Number of samples, if no restored image is given.")] = 16,
-    steps: Annotated[int | None, typer.Option(help="Network calls per sample; the recipe's by default.")] = None,
+    steps: arguments.Steps = None,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
     axes: Annotated[
         str | None, typer.Option(help="Axes of the image, letters of STCZYX, if the file does not name them.")
@@ -41,7 +42,7 @@ def audit(
     ] = None,
     defocus_um: Annotated[float | None, typer.Option(help="Defocus distance d of the two shots, for phases.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is a warning.")] = False,
-    device: Device = "cpu",
+    device: arguments.Device = "cpu",
 ) -> None:
     """Check a restored image against its measurement, its samples and the images that the model was trained on.
 
@@ -66,20 +67,11 @@ def audit(
         defocus_um=defocus_um,
     )
     found = run_audit(
-        measured,
-        loaded,
-        restored=image,
-        draws=draws,
-        optics=optics,
-        num_samples=samples,
-        num_steps=steps,
-        seed=seed,
+        measured, loaded, restored=image, draws=draws, optics=optics, num_samples=samples, num_steps=steps, seed=seed
     )
     page = write_audit(found, out, title=Path(source).name)
-    for sentence in found.warnings:
-        typer.echo(f"warning: {sentence}")
-    for sentence in [*found.verdicts, *found.unchecked]:
+    for sentence in (*(f"warning: {text}" for text in found.warnings), *found.verdicts, *found.unchecked):
         typer.echo(sentence)
-    typer.echo(f"audited: {page}", err=True)
+    say(f"audited: {page}")
     if strict and found.warnings:
         raise typer.Exit(1)

@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from sfumato.cli.arguments import AllowSeen, Device, Unit
-from sfumato.cli.seen import say_what_is_unknown
+from sfumato.cli import arguments
+from sfumato.cli.messages import counting, say, say_what_is_unknown
+from sfumato.cli.settings import PLACES
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.evaluation.calibrate import Checked
     from sfumato.models.model_file import ModelInfo
+    from sfumato.models.ownership import Written
     from sfumato.models.recipe import Recipe
 
 __all__ = ["calibrate"]
@@ -44,7 +46,7 @@ def calibrate(
     ] = "risk_control",
     delta: Annotated[float, typer.Option(help="For rcps: how often the guarantee may fail.")] = 0.1,
     samples: Annotated[int | None, typer.Option(help="Samples per image; restoring must then use as many.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Network calls per sample; the recipe's by default.")] = None,
+    steps: arguments.Steps = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     split: Annotated[
         str,
@@ -52,13 +54,13 @@ def calibrate(
             help="Split to use, where pairs are marked; not the validation pairs, on which the weights were chosen."
         ),
     ] = "test",
-    unit: Unit = None,
-    most: Annotated[int | None, typer.Option(help="Use at most this many images, spread over the set.")] = None,
-    allow_seen: AllowSeen = False,
+    unit: arguments.Unit = None,
+    most: arguments.Most = None,
+    allow_seen: arguments.AllowSeen = False,
     out: Annotated[Path | None, typer.Option(help="Another model file to write; the given one by default.")] = None,
     page: Annotated[Path | None, typer.Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
     report: Annotated[Path | None, typer.Option(help="PNG to draw: all measures of the samples, before.")] = None,
-    device: Device = "cpu",
+    device: arguments.Device = "cpu",
 ) -> None:
     """Compute intervals with a guaranteed coverage from images with known truth; `restore` then writes them.
 
@@ -71,12 +73,10 @@ def calibrate(
     from sfumato.evaluation.held_out import restore_held_out
     from sfumato.figures.plotting import matplotlib
     from sfumato.models.hub import is_address
-    from sfumato.models.model_file import has_weights_of, load, set_calibration
-    from sfumato.models.ownership import Written, check_outputs, data_places
+    from sfumato.models.model_file import load, set_calibration
+    from sfumato.models.ownership import check_outputs, data_places
     from sfumato.problems.registry import takes_shares
     from sfumato.restoration.intervals import sampled_by
-    from sfumato.system.marks import PICTURE, Kind
-    from sfumato.system.progress import Bar
     from sfumato.training.preparation import open_held_out
 
     if not 0 < level < 1 or not 0 < delta < 1:
@@ -87,53 +87,55 @@ def calibrate(
         matplotlib()  # report a missing library before hours of sampling
     loaded = load(model, device=device)
     sampled = sampled_by(loaded, samples, steps)
-    shares = takes_shares(loaded.info.recipe.problem)
     asked = _recipe(loaded.info, held_out)
-    written = [Written(path, PICTURE) for path in (page, report) if path is not None]
-    if out is not None and not (out.exists() and Path(model).exists() and out.samefile(model)):
-        same = Kind("copy of this model", lambda path: has_weights_of(path, model))
-        written.append(Written(out, same))
-    check_outputs(written, [model, *data_places(asked.data)])
-    source = open_held_out(asked, split, shares=shares)
+    check_outputs(_outputs(model, out, [page, report]), [model, *data_places(asked.data)])
+    source = open_held_out(asked, split, shares=takes_shares(loaded.info.recipe.problem))
     say_what_is_unknown([(model, loaded.info)])
     names = [source.name(index) for index in range(len(source))]
     used = [names[index] for index in evenly_spread(len(source), most)]
-    typer.echo(f"held out: {find_units(used, unit, among=names).line}", err=True)
-    with Bar("restoring", 0) as bar:
+    say(f"held out: {find_units(used, unit, among=names).line}")
+    with counting("restoring", "held-out images") as progress:
         images = restore_held_out(
             loaded, source, sampled=sampled, level=level, seed=seed, most=most,
-            keep_side=_REPORT_SIDE if report else 0, allow_seen=allow_seen,
-            progress=lambda done, total: bar.show(done, "held-out images", total=total),
+            keep_side=_REPORT_SIDE if report else 0, allow_seen=allow_seen, progress=progress,
         )  # fmt: skip
     settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
     found = correct(images, **settings)
     changed = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
     checked = cross_validate(images, **settings)
-    for line in _lines(checked, level):
-        typer.echo(line)
+    typer.echo("\n".join(_lines(checked, level)))
     if report is not None:
         from sfumato.evaluation.calibrate import measure_middles
         from sfumato.evaluation.calibration_page import draw_report
 
         measured = measure_middles(images, level=level, seed=seed)
-        for line in measured.lines():
-            typer.echo(line)
+        typer.echo("\n".join(measured.lines()))
         draw_report(measured, report, unit="normalised units")
     if page is not None:
         from sfumato.evaluation.calibration_page import draw_calibration
 
         draw_calibration(images, found, checked, page)
     typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")
-    typer.echo(f"calibrated: {changed}: {found.label}", err=True)
+    say(f"calibrated: {changed}: {found.label}")
+
+
+def _outputs(model: Path, out: Path | None, pictures: list[Path | None]) -> "list[Written]":
+    """List all files that calibrating writes, except the model file that it reads."""
+    from sfumato.models.model_file import has_weights_of
+    from sfumato.models.ownership import Written
+    from sfumato.system.marks import PICTURE, Kind
+
+    written = [Written(path, PICTURE) for path in pictures if path is not None]
+    if out is not None and not (out.exists() and model.exists() and out.samefile(model)):
+        written.append(Written(out, Kind("copy of this model", lambda path: has_weights_of(path, model))))
+    return written
 
 
 def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
     """Return the model's recipe with the held-out pairs as its data."""
     from sfumato.data.images.ome_zarr import is_zarr
 
-    recipe = info.recipe
-    nowhere: dict[str, str | bool | None] = dict.fromkeys(("inputs", "targets", "manifest", "store", "folder"))
-    nowhere["upsample"], problem = info.enlarges, "pairs"
+    recipe, problem = info.recipe, "pairs"
     if not place.exists():
         raise RecipeError(f"{place} does not exist; expected held-out pairs; check its name")
     if place.suffix.lower() == ".csv":
@@ -148,19 +150,19 @@ def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
         raise RecipeError(
             f"{place} has no pairs; expected a folder with `inputs` and `targets`, a manifest (.csv) or a packed store"
         )
-    data = recipe.data.model_copy(update={**nowhere, **where})
-    return recipe.model_copy(update={"data": data, "problem": problem})
+    moved = dict.fromkeys(PLACES) | {"upsample": info.enlarges} | where
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=moved), "problem": problem})
 
 
 def _lines(checked: "Checked", level: float) -> list[str]:
     import numpy as np
 
-    number = len(checked.units)
-    lines = [f"coverage of {number} independent units at {level:g}:"]
-    lines.append(f"  the samples' own interval: {checked.raw.mean():.3f}")
-    if np.isfinite(checked.corrected).all():
-        worst = checked.units[int(checked.corrected.argmin())]
-        lines.append(
-            f"  calibrated on others: {checked.corrected.mean():.3f}; least {checked.corrected.min():.3f} ({worst})"
-        )
+    lines = [
+        f"coverage of {len(checked.units)} independent units at {level:g}:",
+        f"  the samples' own interval: {checked.raw.mean():.3f}",
+    ]
+    found = checked.corrected
+    if np.isfinite(found).all():
+        worst = checked.units[int(found.argmin())]
+        lines.append(f"  calibrated on others: {found.mean():.3f}; least {found.min():.3f} ({worst})")
     return lines

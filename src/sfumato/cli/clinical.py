@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.messages import say
 from sfumato.system.errors import RecipeError
 
 __all__ = ["clinical"]
@@ -54,22 +55,16 @@ def clinical(
         name: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip, crop_px=crop_px)
         for name, path in places.items()
     }
+    loaded = {name: load(path) for name, path in models.items()}
     with Bar("phases", 0) as bar:
         table = compare(
-            named,
-            {name: load(path) for name, path in models.items()},
-            out,
-            wavelength_um=wavelength_um,
-            pixel_um=pixel_um,
-            shot_um=shot_um,
-            order=order,
-            solver=solver,
-            max_iterations=iterations,
+            named, loaded, out, wavelength_um=wavelength_um, pixel_um=pixel_um, shot_um=shot_um, order=order,
+            solver=solver, max_iterations=iterations,
             progress=lambda done, total, what: bar.show(done, what, total=total),
-        )
+        )  # fmt: skip
     for name, scores in table.items():
         typer.echo(f"{name}: " + ", ".join(f"{method} {score:.3f}" for method, score in scores.items()))
-    typer.echo(f"written: {out}", err=True)
+    say(f"written: {out}")
 
 
 def _by_name(paths: list[Path], names: list[str]) -> dict[str, Path]:

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from sfumato.cli.messages import say
+
 __all__ = ["demo"]
 
 
@@ -14,6 +16,6 @@ def demo(
     """Restore simulated specimens with the model that comes with sfumato, draw a picture, and score the result."""
     from sfumato.cli.demo_run import run_demo
 
-    done = run_demo(out, progress=lambda doing: typer.echo(doing, err=True))
+    done = run_demo(out, progress=say)
     for line in done.lines():
         typer.echo(line)

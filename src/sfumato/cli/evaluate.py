@@ -1,13 +1,13 @@
 """`sfumato evaluate`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, TestManifest, TestStore, TestTargets, Unit
-from sfumato.cli.seen import say_what_is_unknown
-from sfumato.cli.settings import OWN_TEST, tested_recipe
+from sfumato.cli import arguments
+from sfumato.cli.messages import counting, say, say_what_is_unknown
+from sfumato.cli.settings import open_tested, tested_recipe
 from sfumato.system.bounds import seed_of
 from sfumato.system.errors import RecipeError
 
@@ -25,20 +25,20 @@ def evaluate(
             help="bicubic, wiener, richardson_lucy; for phases tie_fft, us_tie, tie_cg, tie_uniform; may be repeated.",
         ),
     ] = None,
-    inputs: Annotated[str | None, typer.Option(help="Folder of inputs, the measured images.")] = None,
-    targets: TestTargets = None,
-    manifest: TestManifest = None,
-    store: TestStore = None,
+    inputs: arguments.Inputs = None,
+    targets: arguments.TestTargets = None,
+    manifest: arguments.TestManifest = None,
+    store: arguments.TestStore = None,
     folder: Annotated[
         str | None, typer.Option(help="Instead, the data set of the problem of --recipe or of the first model.")
     ] = None,
     recipe: Annotated[Path | None, typer.Option(help="Recipe in YAML whose test split is used.")] = None,
-    from_recipe: FromRecipe = False,
+    from_recipe: arguments.FromRecipe = False,
     out: Annotated[Path, typer.Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
-    samples: Annotated[int, typer.Option(help="Samples per image; their mean is scored.")] = 16,
+    samples: arguments.ScoredSamples = 16,
     steps: Annotated[int | None, typer.Option(help="Network calls per sample; each recipe's by default.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the samples and the statistics.")] = 0,
-    most: Annotated[int | None, typer.Option(help="Use at most this many images, spread over the set.")] = None,
+    most: arguments.Most = None,
     affine: Annotated[bool, typer.Option(help="First fit scale and offset of each estimate to the truth.")] = False,
     remove_mean: Annotated[
         bool, typer.Option(help="First shift each estimate to its truth's mean; for phases.")
@@ -61,9 +61,9 @@ def evaluate(
     damping: Annotated[
         float, typer.Option(help="Damping of slow structures, for solvers of the transport equation.")
     ] = 1e-9,
-    unit: Unit = None,
-    allow_seen: AllowSeen = False,
-    device: Device = "cpu",
+    unit: arguments.Unit = None,
+    allow_seen: arguments.AllowSeen = False,
+    device: arguments.Device = "cpu",
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
 
@@ -75,58 +75,51 @@ def evaluate(
     from sfumato.evaluation.phase_methods import TwoShots, phase_method
     from sfumato.evaluation.report_page import markdown, report_files, write_csv, write_report
     from sfumato.models.ownership import check_outputs, data_places
-    from sfumato.physics.phase_retrieval import MAX_ITERATIONS, SOLVERS
-    from sfumato.problems.registry import takes_shares
-    from sfumato.system.progress import Bar
-    from sfumato.training.preparation import open_test_set
+    from sfumato.physics.phase_retrieval import SOLVERS
 
     seed_of(seed)
     if resolution and pixel_um is None:
         raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
     opened = [open_model(text, device=device) for text in models or []]
-    effort = {} if iterations is None else {"num_iterations": iterations}
     microscope = shots = None
     if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
         optics = (pixel_um, numerical_aperture, wavelength_um)
+        effort = {} if iterations is None else {"num_iterations": iterations}
         microscope = Microscope(*optics, noise_to_signal=noise_to_signal, offset=offset, **effort)
     if pixel_um is not None and wavelength_um is not None and defocus_um is not None:
-        most_solves = MAX_ITERATIONS if iterations is None else iterations
-        shots = TwoShots(pixel_um, wavelength_um, defocus_um, _numbers(planes), damping, most_solves)
+        effort = {} if iterations is None else {"max_iterations": iterations}
+        shots = TwoShots(pixel_um, wavelength_um, defocus_um, _numbers(planes), damping, **effort)
     methods = [
-        *(
-            phase_method(name, shots) if name in SOLVERS else classical_method(name, microscope)
-            for name in baselines or []
-        ),
-        *(model_method(name, model, num_samples=samples, num_steps=steps, seed=seed) for name, model in opened),
+        phase_method(name, shots) if name in SOLVERS else classical_method(name, microscope) for name in baselines or []
     ]
+    drawn: dict[str, Any] = {"num_samples": samples, "num_steps": steps, "seed": seed}
+    methods += [model_method(name, model, **drawn) for name, model in opened]
     given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
-    test, is_own = tested_recipe(recipe, given, [model for _, model in opened], from_recipe=from_recipe)
+    loaded = [model for _, model in opened]
+    test, is_own = tested_recipe(recipe, given, loaded, from_recipe=from_recipe)
     files = [path for text in models or [] for path in (text, text.rpartition("=")[2])]
     check_outputs(report_files(out), [*files, recipe, *data_places(test.data)])
-    if is_own:
-        typer.echo(OWN_TEST, err=True)
-    shares = any(takes_shares(model.info.recipe.problem) for _, model in opened)
     say_what_is_unknown((name, model.info) for name, model in opened)
-    with Bar("evaluating", 0) as bar:
+    with counting("evaluating", "estimates") as progress:
         found = evaluation.evaluate(
             methods,
-            open_test_set(test, shares=shares, is_own=is_own),
+            open_tested(test, is_own, loaded),
             affine=affine,
             remove_mean=remove_mean,
             pixel_um=pixel_um if resolution else None,
             most=most,
             allow_seen=allow_seen,
-            progress=lambda done, total: bar.show(done, "estimates", total=total),
+            progress=progress,
             scored=lambda place, scores: write_csv(scores, out / "scores.csv", more=place > 0),
         )
     units = evaluation.pool(found, unit)
     if units.units is not None:
-        typer.echo(f"tested: {units.units.line}", err=True)
+        say(f"tested: {units.units.line}")
     rows = evaluation.summarise(units, seed=seed)
     page = write_report(units, rows, out)
     write_csv(found, out / "scores.csv")  # one row per image, whatever the unit
     typer.echo(markdown(units, rows))
-    typer.echo(f"evaluated: {page}", err=True)
+    say(f"evaluated: {page}")
 
 
 def _numbers(text: str) -> tuple[float, ...]:

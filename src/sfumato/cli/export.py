@@ -1,21 +1,18 @@
 """`sfumato export`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from sfumato.cli.arguments import ModelFile
+from sfumato.cli import arguments
 from sfumato.system.errors import RunError
-
-if TYPE_CHECKING:
-    from sfumato.models.ownership import Written
 
 __all__ = ["export"]
 
 
 def export(
-    model: ModelFile,
+    model: arguments.ModelFile,
     bioimageio: Annotated[
         Path | None, typer.Option(help="BioImage.IO package (zip) to write: the sampler with a fixed seed.")
     ] = None,
@@ -45,27 +42,31 @@ def export(
     if bioimageio is None and onnx is None and hub is None:
         raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
     from sfumato.export.card import Credits
+    from sfumato.export.hub import hub_files
+    from sfumato.export.networks import network_files
     from sfumato.models.model_file import load
-    from sfumato.models.ownership import check_outputs
+    from sfumato.models.ownership import Written, check_outputs
+    from sfumato.system.marks import PACKAGE
 
     if (bioimageio is not None or hub is not None) and (licence is None or not author):
         raise RunError(
             "a model that others get needs terms and an author, which its file does not know; give --licence with "
             "an SPDX identifier, such as CC-BY-4.0, and --author with a name"
         )
-    credits = Credits(licence or "", tuple(author or []))
-    check_outputs(_outputs(model, bioimageio, onnx, hub), [model, example])
+    credits, loaded = Credits(licence or "", tuple(author or [])), load(model)
+    written = [] if bioimageio is None else [Written(bioimageio, PACKAGE)]
+    written += [] if onnx is None else network_files(loaded, onnx)
+    written += [] if hub is None else hub_files(model, hub)
+    check_outputs(written, [model, example])
     if onnx is not None:
         from sfumato.export.networks import export_networks
 
-        for name, off in export_networks(load(model), onnx).items():
+        for name, off in export_networks(loaded, onnx).items():
             typer.echo(f"{onnx / name}: onnxruntime agrees with torch to {off:.1g} of the largest value")
     if bioimageio is not None:
         from sfumato.export.bioimageio import export_bioimageio
 
-        export_bioimageio(
-            load(model), bioimageio, credits, example=example, num_samples=samples, num_steps=steps, seed=seed
-        )
+        export_bioimageio(loaded, bioimageio, credits, example=example, num_samples=samples, num_steps=steps, seed=seed)
         typer.echo(f"{bioimageio}: passed the test of bioimageio.core")
     if hub is not None:
         from sfumato.export.hub import export_hub
@@ -75,18 +76,3 @@ def export(
         typer.echo(f"{hub}: model file and card; look at its README.md before you share it")
         if push is not None:
             typer.echo(f"uploaded: {upload(hub, push, private=private)}")
-
-
-def _outputs(model: Path, bioimageio: Path | None, onnx: Path | None, hub: Path | None) -> "list[Written]":
-    """List all files that exporting a model to the given places writes."""
-    from sfumato.export.hub import hub_files
-    from sfumato.export.networks import network_files
-    from sfumato.models.model_file import load
-    from sfumato.models.ownership import Written
-    from sfumato.system.marks import PACKAGE
-
-    return [
-        *([] if bioimageio is None else [Written(bioimageio, PACKAGE)]),
-        *([] if onnx is None else network_files(load(model), onnx)),
-        *([] if hub is None else hub_files(model, hub)),
-    ]

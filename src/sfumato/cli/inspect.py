@@ -1,16 +1,18 @@
 """`sfumato inspect`."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from sfumato.cli.arguments import AllowSeen, Device, FromRecipe, ModelFile, TestManifest, TestStore, TestTargets
-from sfumato.cli.seen import say_what_is_unknown
-from sfumato.cli.settings import OWN_TEST, tested_recipe
+from sfumato.cli import arguments
+from sfumato.cli.messages import counting, say, say_what_is_unknown
+from sfumato.cli.settings import open_tested, tested_recipe
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
+    from sfumato.diffusion.solvers import Solver
     from sfumato.evaluation.sampler_settings import Setting
     from sfumato.models.model_file import LoadedModel
     from sfumato.models.recipe import Recipe
@@ -21,7 +23,7 @@ _SOLVERS = ("2m", "2m:1", "first_order", "first_order:1")
 
 
 def inspect(
-    model: ModelFile,
+    model: arguments.ModelFile,
     source: Annotated[
         Path | None, typer.Argument(metavar="IMAGE", help="Image whose schedule and samples are drawn.")
     ] = None,
@@ -54,11 +56,11 @@ def inspect(
         bool, typer.Option("--adopt", help="Write the recommended setting into the model file; `restore` then uses it.")
     ] = False,
     inputs: Annotated[str | None, typer.Option(help="To compare steps: folder of inputs, the measured images.")] = None,
-    targets: TestTargets = None,
-    manifest: TestManifest = None,
-    store: TestStore = None,
+    targets: arguments.TestTargets = None,
+    manifest: arguments.TestManifest = None,
+    store: arguments.TestStore = None,
     folder: Annotated[str | None, typer.Option(help="Instead, the data set of the model's problem.")] = None,
-    from_recipe: FromRecipe = False,
+    from_recipe: arguments.FromRecipe = False,
     most: Annotated[int, typer.Option(help="Pairs to compare on, spread over the set.")] = 8,
     crop: Annotated[
         int | None, typer.Option(help="Compare on the middle of each image, this many pixels a side.")
@@ -67,8 +69,8 @@ def inspect(
     crps_tolerance: Annotated[float, typer.Option(help="How much worse than the best a CRPS may be.")] = 0.02,
     coverage_tolerance: Annotated[float, typer.Option(help="How far from the best a coverage may be.")] = 0.02,
     seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
-    allow_seen: AllowSeen = False,
-    device: Device = "cpu",
+    allow_seen: arguments.AllowSeen = False,
+    device: arguments.Device = "cpu",
 ) -> None:
     """Draw a model's networks, schedule and samples for an image, or find how many steps it needs.
 
@@ -78,21 +80,13 @@ def inspect(
     --from-recipe, the pairs are the test split of the model's own recipe, or its validation pairs if none is marked as
     test. Images that the model was trained on are refused, since they make it look better than it is.
     """
-    from sfumato.evaluation.inspection import (
-        describe,
-        draw_diagrams,
-        draw_posterior,
-        drawn_by,
-        figure_files,
-        read_image,
-    )
+    from sfumato.evaluation.inspection import describe, draw_diagrams, draw_posterior, figure_files, read_image
     from sfumato.models.hub import is_address
-    from sfumato.models.model_file import load, set_sampling
+    from sfumato.models.model_file import load
     from sfumato.models.ownership import check_outputs
 
-    counts = _counts(steps)
+    counts, ends = _counts(steps), _ends(last_noise)
     given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
-    ends = _ends(last_noise)
     compares = len(counts) > 1 or len(ends) > 1
     if not compares and (solvers or ends or adopt or crop or from_recipe or any(given.values())):
         raise RecipeError(
@@ -107,41 +101,19 @@ def inspect(
     if adopt and is_address(model):
         raise RecipeError(f"{model} is on the Hub, where --adopt cannot write; download it and give its path")
     loaded = load(model, device=device)
-    for line in describe(loaded):
-        typer.echo(line)
+    typer.echo("\n".join(describe(loaded)))
     if compares or source is not None:
         say_what_is_unknown([(model, loaded.info)])
         if allow_seen:
-            typer.echo("note: results on images that the model was trained on carry no guarantee", err=True)
+            say("note: results on images that the model was trained on carry no guarantee")
     if compares:
-        usual = loaded.info.recipe.sample
-        settings = [
-            setting._replace(last_noise=end)
-            for name in solvers or _SOLVERS
-            for end in ends or [usual.last_noise]
-            for setting in _settings(name, counts or [usual.steps])
-        ]
-        tolerances = {"crps_tolerance": crps_tolerance, "coverage_tolerance": coverage_tolerance}
         test = tested_recipe(None, given, [loaded], from_recipe=from_recipe)
-        best = _compare(
-            model,
-            loaded,
-            settings,
-            test,
-            out,
-            tolerances,
-            samples=samples,
-            most=most,
-            crop=crop,
-            level=level,
-            seed=seed,
-            allow_seen=allow_seen,
-        )
+        settings = _settings(loaded, counts, solvers or _SOLVERS, ends)
+        asked = {"num_samples": samples, "most": most, "crop": crop, "level": level, "allow_seen": allow_seen}
+        tolerances = {"crps_tolerance": crps_tolerance, "coverage_tolerance": coverage_tolerance}
+        best = _compare(model, loaded, test, settings, out, asked, tolerances, seed)
         if adopt:
-            now = set_sampling(model, drawn_by(best, usual), sha256=loaded.sha256)
-            typer.echo(f"adopted: {model} now samples with {best}", err=True)
-            if loaded.info.calibration is not None and now.calibration is None:
-                typer.echo("its calibration was for other settings and was removed: calibrate it again", err=True)
+            _adopt(model, loaded, best)
         return
     check_outputs(figure_files(out, with_image=source is not None), [model, source, target])
     pair = None if source is None else read_image(loaded, source, target, allow_seen=allow_seen)
@@ -150,23 +122,18 @@ def inspect(
         measured, truth = pair
         number = counts[0] if counts else None
         paths += draw_posterior(loaded, measured, out, target=truth, num_samples=samples, num_steps=number, seed=seed)
-    typer.echo(f"drawn: {', '.join(map(str, paths))}", err=True)
+    say(f"drawn: {', '.join(map(str, paths))}")
 
 
 def _compare(
     model: Path,
     loaded: "LoadedModel",
-    settings: "list[Setting]",
     tested: "tuple[Recipe, bool]",
+    settings: "list[Setting]",
     out: Path,
+    asked: dict[str, Any],
     tolerances: dict[str, float],
-    *,
-    samples: int,
-    most: int,
-    crop: int | None,
-    level: float,
     seed: int,
-    allow_seen: bool,
 ) -> "Setting":
     """Measure, print and draw every setting, and return the recommended one."""
     from sfumato.evaluation.inspection import compare_steps
@@ -174,42 +141,33 @@ def _compare(
     from sfumato.evaluation.sampler_settings_page import draw_steps, explain, step_files, table, write_steps_csv
     from sfumato.figures.plotting import matplotlib, save_figure
     from sfumato.models.ownership import check_outputs, data_places
-    from sfumato.problems.registry import takes_shares
-    from sfumato.system.progress import Bar
-    from sfumato.training.preparation import open_test_set
 
     matplotlib()  # report a missing library before hours of sampling
     test, is_own = tested
     check_outputs(step_files(out), [model, *data_places(test.data)])
-    if is_own:
-        typer.echo(OWN_TEST, err=True)
     # Truths on the scale of the model's output: samples are measured as they are, without a fit to the truth.
-    matched = {"match_intensity": loaded.info.recipe.data.match_intensity}
-    shares = takes_shares(loaded.info.recipe.problem)
-    pairs = open_test_set(
-        test.model_copy(update={"data": test.data.model_copy(update=matched)}), shares=shares, is_own=is_own
-    )
-    with Bar("comparing steps", 0) as bar:
-        found = compare_steps(
-            loaded,
-            pairs,
-            settings,
-            num_samples=samples,
-            most=most,
-            crop=crop,
-            level=level,
-            seed=seed,
-            allow_seen=allow_seen,
-            progress=lambda done, total: bar.show(done, "sets of samples", total=total),
-        )
+    matched = test.data.model_copy(update={"match_intensity": loaded.info.recipe.data.match_intensity})
+    pairs = open_tested(test.model_copy(update={"data": matched}), is_own, [loaded])
+    with counting("comparing steps", "sets of samples") as progress:
+        found = compare_steps(loaded, pairs, settings, seed=seed, progress=progress, **asked)
     rows, chosen = summarise(found, seed=seed), recommend(found, seed=seed, **tolerances)
-    for line in (*table(found, rows, chosen), "", *explain(found, rows, chosen)):
-        typer.echo(line)
+    typer.echo("\n".join([*table(found, rows, chosen), "", *explain(found, rows, chosen)]))
     out.mkdir(parents=True, exist_ok=True)
     write_steps_csv(found, rows, chosen, out / "steps.csv")
     save_figure(draw_steps(found, rows, chosen), out / "steps.png")
-    typer.echo(f"drawn: {out / 'steps.png'}, figures: {out / 'steps.csv'}", err=True)
+    say(f"drawn: {out / 'steps.png'}, figures: {out / 'steps.csv'}")
     return found.settings[chosen.chosen]
+
+
+def _adopt(model: Path, loaded: "LoadedModel", best: "Setting") -> None:
+    """Write a setting into the model file."""
+    from sfumato.evaluation.inspection import drawn_by
+    from sfumato.models.model_file import set_sampling
+
+    now = set_sampling(model, drawn_by(best, loaded.info.recipe.sample), sha256=loaded.sha256)
+    say(f"adopted: {model} now samples with {best}")
+    if loaded.info.calibration is not None and now.calibration is None:
+        say("its calibration was for other settings and was removed: calibrate it again")
 
 
 def _counts(text: str | None) -> list[int]:
@@ -233,11 +191,22 @@ def _ends(last_noise: list[float] | None) -> list[float]:
     return ends
 
 
-def _settings(text: str, counts: list[int]) -> "list[Setting]":
-    from typing import get_args
-
-    from sfumato.diffusion.solvers import Solver
+def _settings(model: "LoadedModel", counts: list[int], solvers: Sequence[str], ends: list[float]) -> "list[Setting]":
+    """Combine the values to compare; the recipe has the one that was not given."""
     from sfumato.evaluation.sampler_settings import Setting
+
+    usual = model.info.recipe.sample
+    return [
+        Setting(solver, count, eta, end)
+        for solver, eta in map(_solver, solvers)
+        for end in ends or [usual.last_noise]
+        for count in counts or [usual.steps]
+    ]
+
+
+def _solver(text: str) -> "tuple[Solver, float]":
+    """Read a solver and its eta, such as 2m:1."""
+    from sfumato.diffusion.solvers import Solver
 
     name, _, eta = text.partition(":")
     try:
@@ -246,7 +215,7 @@ def _settings(text: str, counts: list[int]) -> "list[Setting]":
         amount = -1.0
     for solver in get_args(Solver):
         if name == solver and 0 <= amount <= (0 if solver == "algorithm2" else 1):
-            return [Setting(solver, count, amount) for count in counts]
+            return solver, amount
     raise RecipeError(
         f"--solver is {text!r}; expected 2m, first_order or algorithm2, the first two with an eta from 0 to 1 after a "
         "colon if not 0, such as 2m:1"

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sfumato.cli import arguments
+from sfumato.cli.messages import counting, say
 from sfumato.cli.settings import places, recipe_of
 
 if TYPE_CHECKING:
@@ -18,14 +20,12 @@ def pack(
         Path | None,
         typer.Argument(metavar="RECIPE", help="Recipe in YAML; the pairs of its `data` section are packed."),
     ] = None,
-    inputs: Annotated[str | None, typer.Option(help="Folder of inputs, the measured images.")] = None,
-    targets: Annotated[str | None, typer.Option(help="Folder of targets, with the same file names.")] = None,
-    manifest: Annotated[str | None, typer.Option(help="Instead of folders, a CSV that lists pairs and splits.")] = None,
-    folder: Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")] = None,
+    inputs: arguments.Inputs = None,
+    targets: arguments.Targets = None,
+    manifest: arguments.Manifest = None,
+    folder: arguments.DataFolder = None,
     out: Annotated[Path, typer.Option(help="Store to write.")] = Path("pairs.zarr"),
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.upsample=true.")
-    ] = None,
+    settings: arguments.RecipeFields = None,
 ) -> None:
     """Write image pairs into one sharded Zarr store, for training from many nodes.
 
@@ -35,7 +35,6 @@ def pack(
     from sfumato.data.pair_checks import check_pairs
     from sfumato.models.ownership import Written, check_outputs, data_places
     from sfumato.system.marks import ANYTHING
-    from sfumato.system.progress import Bar
     from sfumato.training.preparation import open_sources
 
     given = {"inputs": inputs, "targets": targets, "manifest": manifest, "folder": folder}
@@ -43,18 +42,13 @@ def pack(
     check_outputs([Written(out, ANYTHING)], [recipe, *data_places(chosen.data)])
     sources = open_sources(chosen, cache_bytes=0)
     for sentence in check_pairs(sources.values()) if chosen.problem == "pairs" else []:
-        typer.echo(f"warning: {sentence}", err=True)
-    with Bar("packing", 0) as bar:
-        packing = write(
-            sources,
-            out,
-            settings=_settings(chosen),
-            progress=lambda done, total: bar.show(done, "shards", total=total),
-        )
+        say(f"warning: {sentence}")
+    with counting("packing", "shards") as progress:
+        packing = write(sources, out, settings=_settings(chosen), progress=progress)
     if packing.note:
-        typer.echo(f"note: {packing.note}", err=True)
+        say(f"note: {packing.note}")
     counts = ", ".join(f"{len(source)} {split}" for split, source in sources.items())
-    typer.echo(f"packed{'' if packing.is_new else ' already'}: {out} ({counts} samples)", err=True)
+    say(f"packed{'' if packing.is_new else ' already'}: {out} ({counts} samples)")
 
 
 def _settings(recipe: "Recipe") -> dict[str, Any]:

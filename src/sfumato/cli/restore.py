@@ -1,23 +1,26 @@
 """`sfumato restore`."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sfumato.cli.arguments import Device, ModelFile
+from sfumato.cli import arguments
+from sfumato.cli.messages import say
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.restoration.engines import Engine
+    from sfumato.restoration.planning import Restoration, Settings
     from sfumato.restoration.run import Progress
 
 __all__ = ["restore"]
 
 
 def restore(
-    model: ModelFile,
+    model: arguments.ModelFile,
     source: Annotated[str, typer.Argument(metavar="INPUT", help="Image, address of a store, or folder of images.")],
     output: Annotated[
         str,
@@ -81,20 +84,15 @@ def restore(
         Path | None,
         typer.Option(help="Folder that records finished chunks, for resuming; by default next to the output."),
     ] = None,
-    device: Device = "cpu",
+    device: arguments.Device = "cpu",
 ) -> None:
     """Restore an image of any size, with its uncertainty. If interrupted, rerun the command to resume."""
     from sfumato.models.ownership import Written, check_outputs
-    from sfumato.restoration.begun import is_finished
-    from sfumato.restoration.folder import FailedImagesError, is_folder_of_images, restore_folder
-    from sfumato.restoration.intervals import why_uncalibrated
+    from sfumato.restoration.folder import is_folder_of_images
     from sfumato.restoration.planning import Settings, plan_restoration
-    from sfumato.restoration.run import run_restoration
-    from sfumato.restoration.run import verify as wrong_chunks
     from sfumato.system.marks import ANYTHING, JOURNAL, PICTURE
-    from sfumato.system.progress import Bar
 
-    note = _notes()
+    note = functools.cache(lambda text: say(f"note: {text}"))  # each note once, however many images it applies to
     engine = _engine(workers, scheduler, tls, device)
     settings = Settings(
         num_samples=samples,
@@ -117,99 +115,111 @@ def restore(
 
         note(SCHEDULE_NOTE)
     if is_folder_of_images(source):
-        alone = {
-            "--dry-run": dry_run,
-            "--preview": preview,
-            "--verify": verify,
-            "--shard": shard,
-            "--picture": picture,
-            "--journal": journal,
-        }
+        alone = {"--dry-run": dry_run, "--preview": preview, "--verify": verify, "--shard": shard}
+        alone |= {"--picture": picture, "--journal": journal}
         if given := [name for name, value in alone.items() if value]:
             raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
-        begun: list[str] = []
-
-        def tell(name: str, done: int, total: int) -> None:
-            begun.append(name)
-            typer.echo(f"{done + 1} of {total}: {name}", err=True)
-
-        failure = None
-        with Bar("restoring", 0) as bar:
-            try:
-                files = restore_folder(
-                    model, source, output, settings, suffix=format, engine=engine, device=device, progress=tell,
-                    within=lambda name, done, total: bar.show(done, f"images  {name}", total=total), note=note,
-                )  # fmt: skip
-            except FailedImagesError as error:
-                files, failure = error.files, error
-        typer.echo(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}", err=True)
-        if failure is not None:
-            typer.echo(f"error: {failure}", err=True)
-            raise typer.Exit(1)
+        _restore_folder(model, source, output, settings, engine, suffix=format, device=device, note=note)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
     if dry_run:
         from sfumato.restoration.forecast import forecast
 
-        for line in forecast(planned).lines():
-            typer.echo(line)
-        return
-    if preview is not None:
+        typer.echo("\n".join(forecast(planned).lines()))
+    elif preview is not None:
         check_outputs([Written(preview, PICTURE)], [model, source])
         from sfumato.restoration.preview import draw_preview
 
-        typer.echo(f"preview: {draw_preview(planned, preview)}", err=True)
-        return
-    if verify:
-        if wrong := wrong_chunks(planned, note):
-            places = ", ".join(str(planned.job.plan.task(number).corner) for number in wrong[:20])
-            typer.echo(
-                f"error: {len(wrong)} chunks differ from the journal: {places}; they now count as missing: rerun "
-                "the command without --verify to restore them again",
-                err=True,
-            )
-            raise typer.Exit(1)
-        typer.echo(f"verified: {output}", err=True)
-        return
-    written = [Written(file, ANYTHING) for file in planned.files]
-    written += [] if picture is None else [Written(picture, PICTURE)]
-    check_outputs([*written, Written(planned.journal, JOURNAL)], [model, source])
+        say(f"preview: {draw_preview(planned, preview)}")
+    elif verify:
+        _verify(planned, output, note)
+    else:
+        written = [Written(file, ANYTHING) for file in planned.files]
+        written += [] if picture is None else [Written(picture, PICTURE)]
+        check_outputs([*written, Written(planned.journal, JOURNAL)], [model, source])
+        _restore_image(planned, engine, shard, picture, note)
+
+
+def _restore_folder(
+    model: Path,
+    source: str,
+    output: str,
+    settings: "Settings",
+    engine: "Engine",
+    *,
+    suffix: str | None,
+    device: str,
+    note: Callable[[str], None],
+) -> None:
+    from sfumato.restoration.folder import FailedImagesError, restore_folder
+    from sfumato.system.progress import Bar
+
+    begun: list[str] = []
+
+    def tell(name: str, done: int, total: int) -> None:
+        begun.append(name)
+        say(f"{done + 1} of {total}: {name}")
+
+    failure = None
+    with Bar("restoring", 0) as bar:
+        try:
+            files = restore_folder(
+                model, source, output, settings, suffix=suffix, engine=engine, device=device, progress=tell,
+                within=lambda name, done, total: bar.show(done, f"images  {name}", total=total), note=note,
+            )  # fmt: skip
+        except FailedImagesError as error:
+            files, failure = error.files, error
+    say(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}")
+    if failure is not None:
+        say(f"error: {failure}")
+        raise typer.Exit(1)
+
+
+def _verify(planned: "Restoration", output: str, note: Callable[[str], None]) -> None:
+    from sfumato.restoration.run import verify
+
+    if wrong := verify(planned, note):
+        places = ", ".join(str(planned.job.plan.task(number).corner) for number in wrong[:20])
+        say(
+            f"error: {len(wrong)} chunks differ from the journal: {places}; they now count as missing: rerun "
+            "the command without --verify to restore them again"
+        )
+        raise typer.Exit(1)
+    say(f"verified: {output}")
+
+
+def _restore_image(
+    planned: "Restoration", engine: "Engine", shard: str | None, picture: Path | None, note: Callable[[str], None]
+) -> None:
+    from sfumato.restoration.begun import is_finished
+    from sfumato.restoration.intervals import why_uncalibrated
+    from sfumato.restoration.run import run_restoration
+    from sfumato.system.progress import Bar
+
     was_there = is_finished(planned)
     with Bar("restoring", planned.job.plan.num_tasks) as bar:
-        files = run_restoration(
-            planned,
-            engine=engine,
-            shard=_shard(shard),
-            progress=lambda now: bar.show(now.done + now.share, _pace(now)),
-            note=note,
-        )
+
+        def show(now: "Progress") -> None:
+            pace = f"  {now.megapixels / now.seconds:.3g} megapixels/s per worker" if now.seconds else ""
+            bar.show(now.done + now.share, f"chunks{pace}")
+
+        files = run_restoration(planned, engine=engine, shard=_shard(shard), progress=show, note=note)
     if not files:
-        typer.echo(f"restored: shard {shard}; other shards have chunks left", err=True)
+        say(f"restored: shard {shard}; other shards have chunks left")
         return
     if picture is not None:
         from sfumato.restoration.preview import draw_result
 
         draw_result(planned, picture)
     spread = files[1] if len(files) > 1 else "none, since this model is a regression"
-    typer.echo(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}", err=True)
+    say(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}")
     if planned.correction is not None:
-        typer.echo(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}", err=True)
+        say(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}")
     elif reason := why_uncalibrated(planned.model, planned.sampled):
-        typer.echo(reason, err=True)
-    if keep_samples and len(files) > 1:
-        typer.echo(f"samples: {files[-planned.sampled.num_samples]} to {files[-1]}", err=True)
-
-
-def _notes() -> Callable[[str], None]:
-    """Return a function that prints each note once, however many images it applies to."""
-    said: set[str] = set()
-
-    def note(text: str) -> None:
-        if text not in said:
-            said.add(text)
-            typer.echo(f"note: {text}", err=True)
-
-    return note
+        say(reason)
+    kept = [file for file, output in zip(files, planned.job.outputs, strict=True) if output.content == "sample"]
+    if kept:
+        say(f"samples: {kept[0]} to {kept[-1]}")
 
 
 def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, Path] | None, device: str) -> "Engine":
@@ -231,7 +241,3 @@ def _shard(text: str | None) -> tuple[int, int] | None:
     if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
         raise RecipeError(f"--shard is {text!r}; expected i/n with i from 0 to n - 1, such as 0/4")
     return int(first), int(last)
-
-
-def _pace(now: "Progress") -> str:
-    return f"chunks  {now.megapixels / now.seconds:.3g} megapixels/s per worker" if now.seconds else "chunks"

@@ -4,18 +4,20 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sfumato.cli.messages import say
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
+    from sfumato.data.sources import PairSource
     from sfumato.models.model_file import LoadedModel
     from sfumato.models.recipe import DataRecipe, Recipe
 
-__all__ = ["OWN_TEST", "places", "recipe_of", "tested_recipe"]
+__all__ = ["PLACES", "open_tested", "places", "recipe_of", "tested_recipe"]
 
+PLACES = ("inputs", "targets", "manifest", "folder", "store")
+"""Fields of a recipe's data that say where it is."""
 
-_PLACES = ("inputs", "targets", "manifest", "folder", "store")
-
-OWN_TEST = (
+_OWN_TEST = (
     "test pairs: those of the model's own recipe or, if none is marked `test`, its validation pairs, on which its "
     "weights were chosen"
 )
@@ -32,7 +34,7 @@ def places(given: dict[str, str | None]) -> list[str]:
     """
     if not any(given.values()):
         return []
-    return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in _PLACES]
+    return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in PLACES]
 
 
 def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
@@ -92,9 +94,20 @@ def tested_recipe(
     return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)}), False
 
 
+def open_tested(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> "PairSource":
+    """Open the test pairs that :func:`tested_recipe` found, and say so if they are a model's own."""
+    from sfumato.problems.registry import takes_shares
+    from sfumato.training.preparation import open_test_set
+
+    if is_own:
+        say(_OWN_TEST)
+    shares = any(takes_shares(model.info.recipe.problem) for model in models)
+    return open_test_set(recipe, shares=shares, is_own=is_own)
+
+
 def _check_own(data: "DataRecipe", from_recipe: bool) -> None:
     """Refuse to open the data that a model's recipe names, unless the user asked for it and it is on this machine."""
-    named = {name: str(getattr(data, name)) for name in _PLACES if getattr(data, name)}
+    named = {name: str(getattr(data, name)) for name in PLACES if getattr(data, name)}
     shown = ", ".join(f"{name} {place!r:.100}" for name, place in named.items()) or "none"
     if not from_recipe:
         raise RecipeError(

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from sfumato.cli.messages import counting, say
+
 __all__ = ["microscopy"]
 
 
@@ -23,16 +25,9 @@ def microscopy(
 ) -> None:
     """Simulate widefield and SIM images of coated pits, reticulum, microtubules and F-actin at nine light levels."""
     from sfumato.problems.microscopy_simulation import simulate
-    from sfumato.system.progress import Bar
 
-    with Bar("simulating", 0) as bar:
-        made = simulate(
-            out,
-            seed=seed,
-            cells={"train": train, "validation": validation, "test": test},
-            side=side,
-            layout=layout,
-            progress=lambda done, total: bar.show(done, "fields", total=total),
-        )
+    cells = {"train": train, "validation": validation, "test": test}
+    with counting("simulating", "fields") as progress:
+        made = simulate(out, seed=seed, cells=cells, side=side, layout=layout, progress=progress)
     option = "--manifest" if layout == "pairs" else "--folder"
-    typer.echo(f"simulated: {made}; train on it with {option} {made}", err=True)
+    say(f"simulated: {made}; train on it with {option} {made}")

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from sfumato.cli.arguments import Device
+from sfumato.cli import arguments
+from sfumato.cli.messages import say
 from sfumato.cli.settings import recipe_of
 
 __all__ = ["sweep"]
@@ -42,12 +43,10 @@ def sweep(
             "and 1e-5.",
         ),
     ] = None,
-    samples: Annotated[int, typer.Option(help="Samples per image; their mean is scored.")] = 8,
+    samples: arguments.ScoredSamples = 8,
     most: Annotated[int, typer.Option(help="Use at most this many validation images.")] = 16,
-    device: Device = "cpu",
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any field of the recipe, such as data.inputs=low.")
-    ] = None,
+    device: arguments.Device = "cpu",
+    settings: arguments.RecipeFields = None,
 ) -> None:
     """Tune the end points of a fixed schedule on validation images. If interrupted, rerun the command to resume."""
     from sfumato.evaluation.sweep import candidates, choose_metric, sweep_files, table
@@ -59,7 +58,7 @@ def sweep(
     check_outputs(sweep_files(chosen, models, out, judge), [recipe, *data_places(chosen.data)])
     trials = run(
         chosen, models, out, metric=judge, steps=steps, num_samples=samples, most=most, device=device,
-        progress=lambda done, total: typer.echo(f"{done} of {total} end points", err=True),
+        progress=lambda done, total: say(f"{done} of {total} end points"),
     )  # fmt: skip
     typer.echo(table(trials, judge))
-    typer.echo(f"best: {out / 'best.yaml'}", err=True)
+    say(f"best: {out / 'best.yaml'}")
