@@ -33,7 +33,7 @@ ScoredSamples = Annotated[int, typer.Option(help="Samples per image; their mean 
 Most = Annotated[int | None, typer.Option(help="Use at most this many images, spread over the set.")]
 RecipeFields = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any field of the recipe, such as train.steps=1000; may be repeated."),
+    typer.Option("--set", help="Any field of the recipe, such as data.upsample=true; may be repeated."),
 ]
 
 # Where pairs for training are.
