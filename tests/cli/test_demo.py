@@ -153,7 +153,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_a_folder_below_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match=r"cannot make .*choose a folder"):
+    with pytest.raises(RunError, match=r"cannot write to .*choose a folder"):
         run_demo(tmp_path / "file" / "out")
 
 

@@ -128,23 +128,15 @@ def run_demo(out: str | Path, *, model: Path | None = None, progress: Callable[[
         KeyboardInterrupt: After Ctrl-C; its message says what is left behind.
     """
     folder, started = Path(out), time.monotonic()
-    _make(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} exists and is not an empty folder; expected a new name; give one with --out")
     try:
+        (folder / "restored").mkdir(parents=True)
         return _run(folder, model or demo_model(), started, progress or (lambda _: None))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; {folder} is not complete: remove it, or choose another --out") from None
     except OSError as error:
         raise RunError(f"cannot write to {folder}: {error.strerror or error}; {advice_on(error)}") from error
-
-
-def _make(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder} exists and is not an empty folder; expected a new name; give one with --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "restored").mkdir()
-    except OSError as error:
-        raise RunError(f"cannot make {folder}: {error.strerror or error}; {advice_on(error)}") from error
 
 
 def _run(folder: Path, source: Path, started: float, progress: Callable[[str], None]) -> Demo:
@@ -211,27 +203,23 @@ def score(specimen: Specimen, restored: Restored, model: LoadedModel) -> Score:
     Fluorescence has no absolute scale, so brightness and offset of both images are first fitted to the truth. Intervals
     are used as they are.
     """
-    truth = as_restored(specimen.truth[None], model)
-    enlarged = enlarge(specimen.measured[None], enlargement(model))
-    measured, mean, wanted = (_batch(image) for image in (enlarged[0], restored.mean, truth[0]))
+    truth = as_restored(specimen.truth[None], model)[0]
+    measured = enlarge(specimen.measured[None], enlargement(model))[0]
     assert restored.low is not None
     assert restored.high is not None
-    inside = (truth[0] >= restored.low) & (truth[0] <= restored.high)
-    return Score(
-        specimen.name,
-        float(psnr(affine_fit(measured, wanted), wanted)),
-        float(psnr(affine_fit(mean, wanted), wanted)),
-        float(inside.mean()),
-    )
+    inside = (truth >= restored.low) & (truth <= restored.high)
+    return Score(specimen.name, _psnr(measured, truth), _psnr(restored.mean, truth), float(inside.mean()))
+
+
+def _psnr(image: NDArray[np.generic], truth: NDArray[np.generic]) -> float:
+    """PSNR of an image after its brightness and offset were fitted to the truth, in dB."""
+    fitted, wanted = (torch.from_numpy(np.asarray(part, np.float64))[None, None] for part in (image, truth))
+    return float(psnr(affine_fit(fitted, wanted), wanted))
 
 
 def _relative(image: NDArray[np.float32]) -> NDArray[np.float32]:
     """Convert from the model's scale, -1 to 1, to relative brightness, 0 to 1."""
     return np.asarray((image + 1) / 2, np.float32)
-
-
-def _batch(image: NDArray[np.generic]) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(image, np.float64))[None, None]
 
 
 @dataclass(frozen=True)

@@ -146,22 +146,6 @@ class Source:
             prefix: Prefix of the names.
             metadata: Metadata of the layers.
         """
-        return [
-            self._layer(content, images, frames, corner, factor, prefix, metadata or {})
-            for content in sorted(images, key=["samples", "high", "low", "std", "mean"].index)
-        ]
-
-    def _layer(
-        self,
-        content: str,
-        images: dict[str, NDArray[np.float32]],
-        frames: Sequence[int],
-        corner: Sequence[int],
-        factor: Sequence[int],
-        prefix: str,
-        metadata: dict[str, Any],
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        pixels, order = self._arranged(content, images[content], frames)
         # Position of the first restored pixel in pixels of the image, and its width in such pixels.
         first, wide = np.zeros(len(self.image.axes)), np.ones(len(self.image.axes))
         for axis, start, finer in zip(self.spatial, corner, factor, strict=True):
@@ -169,19 +153,24 @@ class Source:
         if len(frames) == 1 and self._frame_axes:
             first[self._frame_axes] = np.unravel_index(frames[0], [self.image.shape[a] for a in self._frame_axes])
         scale, translate = self.scale * wide, self.translate + self.scale * first
-        new = ["sample" if content == "samples" and place == 0 else "channel" for place in range(len(order))]
-        return pixels, {
-            "name": f"{prefix}{self.name} {_TITLES[content]}",
-            "scale": [1.0 if axis is None else scale[axis] for axis in order],
-            "translate": [0.0 if axis is None else translate[axis] for axis in order],
-            "units": ["pixel" if axis is None else self.units[axis] for axis in order],
-            "axis_labels": [new[i] if axis is None else self.labels[axis] for i, axis in enumerate(order)],
-            "affine": _embedded(self.affine, order),
-            "colormap": "magma" if content == "std" else "gray",
-            "contrast_limits": _limits(images["std"] if content == "std" else images["mean"]),
-            "visible": content == "mean",
-            "metadata": metadata,
-        }
+        layers = []
+        for content in sorted(images, key=["samples", "high", "low", "std", "mean"].index):
+            pixels, order = self._arranged(content, images[content], frames)
+            new = ["sample" if content == "samples" and place == 0 else "channel" for place in range(len(order))]
+            settings = {
+                "name": f"{prefix}{self.name} {_TITLES[content]}",
+                "scale": [1.0 if axis is None else scale[axis] for axis in order],
+                "translate": [0.0 if axis is None else translate[axis] for axis in order],
+                "units": ["pixel" if axis is None else self.units[axis] for axis in order],
+                "axis_labels": [new[i] if axis is None else self.labels[axis] for i, axis in enumerate(order)],
+                "affine": _embedded(self.affine, order),
+                "colormap": "magma" if content == "std" else "gray",
+                "contrast_limits": _limits(images["std"] if content == "std" else images["mean"]),
+                "visible": content == "mean",
+                "metadata": metadata or {},
+            }
+            layers.append((pixels, settings))
+        return layers
 
     def _arranged(
         self, content: str, pixels: NDArray[np.float32], frames: Sequence[int]

@@ -1,12 +1,13 @@
 """The choices that both widgets offer: a model file with its card, and a layer with its channel axis."""
 
+import functools
 import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from napari.layers import Image
+from qtpy import QtWidgets
 from qtpy.QtCore import Qt, Signal
-from qtpy.QtWidgets import QComboBox, QFileDialog, QFormLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from sfumato.models.bundled import bundled_models
 from sfumato.napari_plugin.background import Background
@@ -15,21 +16,55 @@ from sfumato.napari_plugin.layers import channel_choices
 if TYPE_CHECKING:
     from napari.viewer import Viewer
 
-    from sfumato.models.model_file import ModelInfo
+    from sfumato.models.model_file import LoadedModel, ModelInfo
 
-__all__ = ["LayerPicker", "ModelPicker", "narrow"]
-
-_NONE = "choose a model file"
+__all__ = ["LayerPicker", "ModelPicker", "boxed", "load_model", "wrapped"]
 
 
-def narrow(box: QComboBox) -> QComboBox:
-    """Let a list be narrower than its longest entry, so that a dock widget stays narrow."""
-    box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+@functools.lru_cache(maxsize=2)
+def _loaded(path: Path, changed: int, device: str, user: str) -> "LoadedModel":
+    from sfumato.models.model_file import load
+
+    return load(path, device=device)
+
+
+def load_model(path: Path, device: str, user: str) -> "LoadedModel":
+    """Load a model file, or return the model loaded before if the file is unchanged.
+
+    Args:
+        path: Model file.
+        device: Device to load it on.
+        user: Name of the widget; each has a model of its own, since layers of one that is restoring may carry hooks.
+    """
+    return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0, device, user)
+
+
+def boxed(title: str, content: QtWidgets.QWidget | QtWidgets.QLayout) -> QtWidgets.QGroupBox:
+    """Put a widget or a layout into a box with a title."""
+    box = QtWidgets.QGroupBox(title)
+    if isinstance(content, QtWidgets.QLayout):
+        box.setLayout(content)
+    else:
+        QtWidgets.QVBoxLayout(box).addWidget(content)
+    return box
+
+
+def wrapped(text: str = "") -> QtWidgets.QLabel:
+    """Make a label that wraps its lines, so that a dock widget stays narrow."""
+    label = QtWidgets.QLabel(text)
+    label.setWordWrap(True)
+    return label
+
+
+def _narrow_list() -> QtWidgets.QComboBox:
+    """Make a list that may be narrower than its longest entry, so that a dock widget stays narrow."""
+    box = QtWidgets.QComboBox()
+    box.setSizeAdjustPolicy(QtWidgets.QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     box.setMinimumContentsLength(12)
     return box
 
 
-class ModelPicker(QWidget):
+class ModelPicker(QtWidgets.QWidget):
     """Picks a model file; its header is read in a thread and shown as a card.
 
     Args:
@@ -44,28 +79,25 @@ class ModelPicker(QWidget):
         self.path: Path | None = None
         self.info: ModelInfo | None = None
         self._reading: Background | None = None
-        self._list = narrow(QComboBox())
-        self._list.addItem(_NONE, None)
+        self._list = _narrow_list()
+        self._list.addItem("choose a model file", None)
         for path in bundled_models():
             self._list.addItem(f"{path.stem} (comes with sfumato)", path)
         self._list.activated.connect(self._activated)
-        button = QPushButton("Open…")
+        button = QtWidgets.QPushButton("Open…")
         button.setToolTip("Open a model file (model.safetensors) of `sfumato train`")
         button.clicked.connect(self._ask)
-        self._card = QLabel()
-        self._card.setWordWrap(True)
+        self._card = wrapped()
         self._card.setTextFormat(Qt.TextFormat.RichText)
         self._card.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        row = QHBoxLayout()
+        row = QtWidgets.QHBoxLayout()
         row.addWidget(self._list, 1)
         row.addWidget(button)
-        column = QVBoxLayout(self)
+        column = QtWidgets.QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.addLayout(row)
-        if is_small:
-            self._card.hide()
-            return
-        column.addWidget(self._card)
+        if not is_small:
+            column.addWidget(self._card)
 
     @property
     def card_text(self) -> str:
@@ -78,10 +110,9 @@ class ModelPicker(QWidget):
 
         def work(_: Background) -> Any:
             from sfumato.models.model_file import inspect_model
-            from sfumato.napari_plugin.card import card
 
             info = inspect_model(path)
-            return info, card(info)
+            return info, _card(info)
 
         if self._reading is not None:
             self._reading.stop()
@@ -118,12 +149,58 @@ class ModelPicker(QWidget):
             self.open(path)
 
     def _ask(self) -> None:
-        path, _ = QFileDialog.getOpenFileName(self, "Open a model", "", "Models (*.safetensors);;All files (*)")
+        path, _ = QtWidgets.QFileDialog.getOpenFileName(
+            self, "Open a model", "", "Models (*.safetensors);;All files (*)"
+        )
         if path:
             self.open(path)
 
 
-class LayerPicker(QWidget):
+def _card(info: "ModelInfo") -> dict[str, str]:
+    """Describe a model in a few lines, by title, for the user who picks it."""
+    from sfumato.restoration.conditions import told_channels
+    from sfumato.restoration.intervals import sampled_by
+
+    recipe, sampled = info.recipe, sampled_by(info)
+    lines = {
+        "Problem": recipe.problem if recipe.name in ("", recipe.problem) else f"{recipe.problem} ({recipe.name})",
+        "Channels": f"{told_channels(info)}, {'volumes' if recipe.model.ndim == 3 else 'images'}",
+        "Pixels": _pixels(info),
+        "Normalisation": _normalisation(info),
+    }
+    if recipe.model.method == "regression":
+        return lines | {"Calibration": "none: a regression gives one image and no uncertainty"}
+    lines["Sampling"] = f"{sampled.num_samples} samples of {sampled.num_steps} steps"
+    lines["Calibration"] = "none" if info.calibration is None else info.calibration.label
+    return lines
+
+
+def _pixels(info: "ModelInfo") -> str:
+    if info.factor is None:
+        size = "the file does not say how many are restored per measured one"
+    elif set(info.factor) == {1}:
+        size = "as measured"
+    else:
+        size = f"{' x '.join(map(str, info.factor))} restored per measured one"
+    trained = info.audit.get("forward")
+    pixel = trained.get("pixel_um") if isinstance(trained, dict) else None
+    return size if pixel is None else f"{size}; trained at {pixel} um"
+
+
+def _normalisation(info: "ModelInfo") -> str:
+    data = info.recipe.data
+    if data.scales_each_image:
+        low, high = data.quantiles
+        return f"each image by its quantiles {low:g} and {high:g}"
+    ends = ", ".join(
+        f"{offset - scale:.4g} to {offset + scale:.4g}"
+        for offset, scale in zip(info.condition.offset, info.condition.scale, strict=True)
+    )
+    name = "quantiles" if data.normalize == "quantile" else "mean and deviation"
+    return f"{name} of the training set; inputs of {ends} become -1 to 1"
+
+
+class LayerPicker(QtWidgets.QWidget):
     """Picks an image layer of the viewer and its channel axis."""
 
     changed = Signal()
@@ -132,10 +209,10 @@ class LayerPicker(QWidget):
     def __init__(self, viewer: "Viewer") -> None:
         super().__init__()
         self._viewer = viewer
-        self._layers = narrow(QComboBox())
-        self._channels = narrow(QComboBox())
+        self._layers = _narrow_list()
+        self._channels = _narrow_list()
         self._channels.setToolTip("Axis of the layer that holds the channels the model takes together")
-        form = QFormLayout(self)
+        form = QtWidgets.QFormLayout(self)
         form.setContentsMargins(0, 0, 0, 0)
         form.addRow("Layer", self._layers)
         form.addRow("Channels", self._channels)
@@ -158,9 +235,8 @@ class LayerPicker(QWidget):
     def choose(self, layer: Image, channel_axis: int | None = None) -> None:
         """Select a layer from code."""
         self._layers.setCurrentIndex([self._layers.itemData(i) for i in range(self._layers.count())].index(layer))
-        self._channels.setCurrentIndex(
-            [self._channels.itemData(i) for i in range(self._channels.count())].index(channel_axis)
-        )
+        axes = [self._channels.itemData(i) for i in range(self._channels.count())]
+        self._channels.setCurrentIndex(axes.index(channel_axis))
 
     def _list_layers(self, event: Any = None) -> None:
         chosen = self.layer

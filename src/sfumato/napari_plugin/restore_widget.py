@@ -6,32 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from napari.utils.notifications import show_error
+from qtpy import QtWidgets
 from qtpy.QtCore import QEvent, Qt, QTimer
-from qtpy.QtWidgets import (
-    QCheckBox,
-    QComboBox,
-    QFormLayout,
-    QFrame,
-    QGroupBox,
-    QHBoxLayout,
-    QLabel,
-    QProgressBar,
-    QPushButton,
-    QScrollArea,
-    QSpinBox,
-    QVBoxLayout,
-    QWidget,
-)
 
 from sfumato.napari_plugin.background import Background
 from sfumato.napari_plugin.layers import Source
-from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker
+from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker, boxed, load_model, wrapped
 from sfumato.system.errors import SfumatoError
 
 if TYPE_CHECKING:
     from napari.viewer import Viewer
-
-    from sfumato.models.model_file import LoadedModel
 
 __all__ = ["RestoreWidget"]
 
@@ -39,7 +23,7 @@ _POLL_MS = 500
 """Each change repaints the window, which takes 50 ms with software OpenGL; hence no endless bar either."""
 
 
-class RestoreWidget(QWidget):
+class RestoreWidget(QtWidgets.QWidget):
     """Pick a model and a layer, preview the region in view, restore the whole layer.
 
     Args:
@@ -52,25 +36,18 @@ class RestoreWidget(QWidget):
         self._running: Background | None = None
         self._started = 0.0
         self.model, self.layer = ModelPicker(), LayerPicker(napari_viewer)
-        self.samples, self.steps, self.seed = _number(2, 16), _number(1, 32), _number(0, 0)
-        self.samples.setToolTip(
-            "Draws of the posterior: their mean is the restored image, their spread the uncertainty"
-        )
-        self.steps.setToolTip("Network calls per draw")
-        self.seed.setToolTip("The same seed gives the same draws")
-        self.device = QComboBox()
+        spread = "Samples of the posterior: their mean is the restored image, their spread the uncertainty"
+        self.samples = _number(2, 16, spread)
+        self.steps = _number(1, 32, "Network calls per sample")
+        self.seed = _number(0, 0, "The same seed gives the same samples")
+        self.device = QtWidgets.QComboBox()
         self.device.addItems(["automatic", "cpu"])
-        self.keep_samples = QCheckBox("also show every sample (slider)")
-        self.note = QLabel()
-        self.note.setWordWrap(True)
-        self.preview_button, self.restore_button = QPushButton("Preview here"), QPushButton("Restore")
-        self.preview_button.setToolTip("Restore what the canvas shows, or its middle if that is large")
-        self.restore_button.setToolTip("Restore the whole layer, all frames")
-        self.cancel_button = QPushButton("Cancel")
-        self.cancel_button.setToolTip("Stop; no layer is added")
-        self.progress = QProgressBar()
-        self.status = QLabel()
-        self.status.setWordWrap(True)
+        self.keep_samples = QtWidgets.QCheckBox("also show every sample (slider)")
+        self.preview_button = _button("Preview here", "Restore what the canvas shows, or its middle if that is large")
+        self.restore_button = _button("Restore", "Restore the whole layer, all frames")
+        self.cancel_button = _button("Cancel", "Stop; no layer is added")
+        self.progress = QtWidgets.QProgressBar()
+        self.note, self.status = wrapped(), wrapped()
         self._arrange()
         self._timer = QTimer(self)
         self._timer.setInterval(_POLL_MS)
@@ -194,33 +171,27 @@ class RestoreWidget(QWidget):
         self.note.show()
 
     def _arrange(self) -> None:
-        inside = QWidget()
-        column = QVBoxLayout(inside)
-        form = QFormLayout()
-        form.addRow("Samples", self.samples)
-        form.addRow("Steps", self.steps)
-        form.addRow("Seed", self.seed)
-        form.addRow("Device", self.device)
+        inside = QtWidgets.QWidget()
+        column = QtWidgets.QVBoxLayout(inside)
+        form = QtWidgets.QFormLayout()
+        rows = {"Samples": self.samples, "Steps": self.steps, "Seed": self.seed, "Device": self.device}
+        for title, choice in rows.items():
+            form.addRow(title, choice)
         form.addRow(self.keep_samples)
         form.addRow(self.note)
         self.note.hide()
-        for title, content in (("Model", self.model), ("Image", self.layer), ("Draws", form)):
-            group = QGroupBox(title)
-            if isinstance(content, QFormLayout):
-                group.setLayout(content)
-            else:
-                QVBoxLayout(group).addWidget(content)
-            column.addWidget(group)
+        for title, content in (("Model", self.model), ("Image", self.layer), ("Samples", form)):
+            column.addWidget(boxed(title, content))
         column.addStretch(1)
-        choices = QScrollArea()  # on a small screen the choices scroll and the buttons stay visible
-        choices.setFrameShape(QFrame.Shape.NoFrame)
+        choices = QtWidgets.QScrollArea()  # on a small screen the choices scroll and the buttons stay visible
+        choices.setFrameShape(QtWidgets.QFrame.Shape.NoFrame)
         choices.setWidget(inside)
         choices.setWidgetResizable(True)
         choices.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        row = QHBoxLayout()
+        row = QtWidgets.QHBoxLayout()
         for button in (self.preview_button, self.restore_button, self.cancel_button):
             row.addWidget(button)
-        whole = QVBoxLayout(self)
+        whole = QtWidgets.QVBoxLayout(self)
         whole.addWidget(choices, 1)
         whole.addLayout(row)
         whole.addWidget(self.progress)
@@ -228,11 +199,18 @@ class RestoreWidget(QWidget):
         self.setMinimumWidth(340)
 
 
-def _number(least: int, value: int) -> QSpinBox:
-    box = QSpinBox()
+def _number(least: int, value: int, tip: str) -> QtWidgets.QSpinBox:
+    box = QtWidgets.QSpinBox()
+    box.setToolTip(tip)
     box.setRange(least, 10_000 if least else 2**31 - 1)
     box.setValue(value)
     return box
+
+
+def _button(text: str, tip: str) -> QtWidgets.QPushButton:
+    button = QtWidgets.QPushButton(text)
+    button.setToolTip(tip)
+    return button
 
 
 def _accelerators(torch: Any) -> list[str]:
@@ -257,10 +235,10 @@ def _restore(
 
     if device == "automatic":
         device = [*_accelerators(torch), "cpu"][0]
-    model = _opened(path, path.stat().st_mtime_ns if path.exists() else 0, device)
+    model = load_model(path, device, "restore")
     work.count(0)
     measured = Measured(source.image, model)
-    field = None if visible is None else Field((visible[0],), visible[1], visible[2])
+    field = None if visible is None else Field((visible[0],), *visible[1:])
     parts = Parts(measured, model, field=field, **asked)
     work.total = parts.num_calls
     images = parts.restore(work.count)
@@ -273,20 +251,6 @@ def _restore(
         "seed": asked["seed"],
         "intervals": parts.label,
     }
-    where = parts.field
-    return source.layers(
-        images,
-        frames=where.frames,
-        corner=where.corner,
-        factor=enlargement(model),
-        prefix="" if field is None else "preview: ",
-        metadata=about,
-    )
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(path: Path, changed: int, device: str) -> "LoadedModel":
-    """The model of the last restoration, kept in memory while its file is unchanged."""
-    from sfumato.models.model_file import load
-
-    return load(path, device=device)
+    where, prefix = parts.field, "" if field is None else "preview: "
+    factor = enlargement(model)
+    return source.layers(images, frames=where.frames, corner=where.corner, factor=factor, prefix=prefix, metadata=about)

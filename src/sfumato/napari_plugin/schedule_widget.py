@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qtpy.QtCore import QTimer
-from qtpy.QtWidgets import QGroupBox, QLabel, QVBoxLayout, QWidget
+from qtpy.QtWidgets import QVBoxLayout, QWidget
 
 from sfumato.napari_plugin.background import Background
 from sfumato.napari_plugin.curves import COLOURS, Curve, CurvePlot
 from sfumato.napari_plugin.layers import Source
-from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker
+from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker, boxed, load_model, wrapped
 from sfumato.system.errors import SfumatoError
 
 if TYPE_CHECKING:
     from napari.viewer import Viewer
-
-    from sfumato.models.model_file import LoadedModel
 
 __all__ = ["ScheduleWidget"]
 
@@ -52,16 +50,13 @@ class ScheduleWidget(QWidget):
         self._viewer = napari_viewer
         self.model, self.layer = ModelPicker(is_small=True), LayerPicker(napari_viewer)
         self.beta, self.gamma = CurvePlot("β(t): how fast noise enters"), CurvePlot("γ(t): signal that is left")  # noqa: RUF001
-        self.text = QLabel(_HINT)
-        self.text.setWordWrap(True)
+        self.text = wrapped(_HINT)
         self._known: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
         self._running: Background | None = None
         self._failed: tuple[Any, ...] | None = None
         column = QVBoxLayout(self)
         for title, content in (("Model", self.model), ("Image", self.layer)):
-            group = QGroupBox(title)
-            QVBoxLayout(group).addWidget(content)
-            column.addWidget(group)
+            column.addWidget(boxed(title, content))
         column.addWidget(self.text)
         column.addWidget(self.beta, 1)
         column.addWidget(self.gamma, 1)
@@ -79,45 +74,45 @@ class ScheduleWidget(QWidget):
             self._wait.start()
 
     def _follow(self) -> None:
-        pixel, source = self._pixel()
-        if pixel is None or source is None:
+        found = self._pixel()
+        if found is None:
             return
+        pixel, source, path = found
         schedule = self._known.get(pixel.region)
         if schedule is not None:
             self._known.move_to_end(pixel.region)
             self._draw(pixel, schedule)
         elif self._running is None and self._failed != pixel.region:
-            path = self.model.path
-            assert path is not None
             work = functools.partial(_schedule, pixel=pixel, source=source, path=path)
             self._failed = pixel.region  # until it is computed
             self._running = Background(
                 work, returned=functools.partial(self._keep, pixel.region), finished=self._finish
             )
 
-    def _pixel(self) -> tuple[_Pixel | None, Source | None]:
+    def _pixel(self) -> tuple[_Pixel, Source, Path] | None:
+        """The pixel under the cursor, its image and the model file; None if there is nothing to show."""
         layer, info, path = self.layer.layer, self.model.info, self.model.path
         if layer is None or info is None or path is None:
             self.text.setText(_HINT)
-            return None, None
+            return None
         ndim = info.recipe.model.ndim
         try:
             source = Source.of(layer, self.layer.channel_axis, ndim)
         except SfumatoError as error:
             self.text.setText(str(error))
-            return None, None
+            return None
         here = source.place_of(layer, self._viewer.cursor.position)
         place, corner, size = [], [], []
         for axis, finer in zip(source.spatial, info.factor or (1,) * ndim, strict=True):
             length, side = source.image.shape[axis] * finer, _SIDE[ndim]
             place.append(here[axis] * finer + finer // 2)
             if not 0 <= place[-1] < length:
-                return None, None  # the cursor is outside
+                return None  # the cursor is outside
             corner.append(place[-1] // side * side)
             size.append(min(side, length - corner[-1]))
         region = (path, id(layer), id(layer.data), self.layer.channel_axis, source.frame_of(here), tuple(corner))
         inside = tuple(p - c for p, c in zip(place, corner, strict=True))
-        return _Pixel(region, tuple(size), inside, tuple(place)), source
+        return _Pixel(region, tuple(size), inside, tuple(place)), source, path
 
     def _keep(self, region: tuple[Any, ...], schedule: Any) -> None:
         self._known[region] = schedule
@@ -152,14 +147,6 @@ def _schedule(work: Background, *, pixel: _Pixel, source: Source, path: Path) ->
     from sfumato.restoration.conditions import Measured
     from sfumato.restoration.schedule_map import schedule_of
 
-    model = _opened(path, path.stat().st_mtime_ns if path.exists() else 0)
+    model = load_model(path, "cpu", "schedule")
     *_, frame, corner = pixel.region
     return schedule_of(Measured(source.image, model), model, frame, corner, pixel.size)
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(path: Path, changed: int) -> "LoadedModel":
-    """A separate copy of the model: layers of one that is restoring may carry hooks."""
-    from sfumato.models.model_file import load
-
-    return load(path)
