@@ -68,13 +68,13 @@ def test_folders_are_those_of_the_layout() -> None:
         ("stray.py", "", "stray.py lies at the root"),
         ("helpers/stray.py", "", "helpers, which has no level"),
         ("nn/stray.py", "from sfumato.diffusion.warp import Warp", "imports diffusion, which stands above nn"),
-        ("data/stray.py", "import sfumato.cli.app", "imports cli, which stands above data"),
+        ("data/stray.py", "import sfumato.cli.train", "imports cli, which stands above data"),
         ("data/images/stray.py", "def f():\n    from sfumato import cli", "imports cli, which stands above data"),
         ("training/stray.py", "from sfumato.restoration.plan import Plan", "of the same level as training"),
         ("physics/stray.py", "from sfumato.system import errors", "of the same level as physics"),
         ("cli/stray.py", "from sfumato import __version__", "imports the package itself"),
         ("cli/stray.py", "import sfumato", "imports the package itself"),
-        ("cli/stray.py", "from .app import app", "relative import"),
+        ("cli/stray.py", "from .train import train", "relative import"),
     ],
 )
 def test_a_planted_fault_is_found(tmp_path: Path, place: str, code: str, said: str) -> None:
@@ -87,7 +87,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, place: str, code: str, said: s
 def test_a_sound_module_has_no_fault(tmp_path: Path) -> None:
     sound = tmp_path / "sfumato" / "cli" / "sound.py"
     sound.parent.mkdir(parents=True)
-    sound.write_text("import sfumato.models.recipe\nfrom sfumato.system import errors\nfrom sfumato.cli.app import app")
+    sound.write_text("import sfumato.models.recipe\nfrom sfumato.system import errors\nimport sfumato.cli.train")
     assert list(violations(tmp_path / "sfumato")) == []
 
 

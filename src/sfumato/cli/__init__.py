@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from sfumato.cli.audit import audit
 from sfumato.cli.calibrate import calibrate
@@ -48,7 +49,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 __all__ = [
     "AllowSeen",
@@ -25,30 +25,30 @@ __all__ = [
 ]
 
 ModelFile = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
+    Path, Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
 ]
-Device = Annotated[str, typer.Option(help="cpu, cuda or mps.")]
-Steps = Annotated[int | None, typer.Option(help="Network calls per sample; the recipe's by default.")]
-ScoredSamples = Annotated[int, typer.Option(help="Samples per image; their mean is scored.")]
-Most = Annotated[int | None, typer.Option(help="Use at most this many images, spread over the set.")]
+Device = Annotated[str, Option(help="cpu, cuda or mps.")]
+Steps = Annotated[int | None, Option(help="Network calls per sample; the recipe's by default.")]
+ScoredSamples = Annotated[int, Option(help="Samples per image; their mean is scored.")]
+Most = Annotated[int | None, Option(help="Use at most this many images, spread over the set.")]
 RecipeFields = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any field of the recipe, such as data.upsample=true; may be repeated."),
+    Option("--set", help="Any field of the recipe, such as data.upsample=true; may be repeated."),
 ]
 
 # Where pairs for training are.
-Inputs = Annotated[str | None, typer.Option(help="Folder of inputs, the measured images.")]
-Targets = Annotated[str | None, typer.Option(help="Folder of targets, with the same file names.")]
-Manifest = Annotated[str | None, typer.Option(help="Instead of folders, a CSV that lists pairs and splits.")]
-DataFolder = Annotated[str | None, typer.Option(help="Data set of the recipe's problem, such as BioSR.")]
+Inputs = Annotated[str | None, Option(help="Folder of inputs, the measured images.")]
+Targets = Annotated[str | None, Option(help="Folder of targets, with the same file names.")]
+Manifest = Annotated[str | None, Option(help="Instead of folders, a CSV that lists pairs and splits.")]
+DataFolder = Annotated[str | None, Option(help="Data set of the recipe's problem, such as BioSR.")]
 
 # Which pairs to test a model on.
-TestTargets = Annotated[str | None, typer.Option(help="Folder of targets, the true images, with the same names.")]
-TestManifest = Annotated[str | None, typer.Option(help="Instead of folders, a CSV whose `test` pairs are used.")]
-TestStore = Annotated[str | None, typer.Option(help="Instead of folders, a packed store whose `test` split is used.")]
+TestTargets = Annotated[str | None, Option(help="Folder of targets, the true images, with the same names.")]
+TestManifest = Annotated[str | None, Option(help="Instead of folders, a CSV whose `test` pairs are used.")]
+TestStore = Annotated[str | None, Option(help="Instead of folders, a packed store whose `test` split is used.")]
 FromRecipe = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--from-recipe",
         help="Instead, use the pairs that the first model's own recipe names on this machine; remote addresses in it "
         "are never opened.",
@@ -56,7 +56,7 @@ FromRecipe = Annotated[
 ]
 Unit = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help="Regular expression on file names; images with the same first group count as one unit, such as '(.*)_' "
         "for 069_0.tif and 069_1.tif; '.*' counts each image. By default, the frames of a file count as one unit, and "
         "so do files whose names differ only in a last number, if all files form such groups with the same numbers."
@@ -64,7 +64,7 @@ Unit = Annotated[
 ]
 AllowSeen = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--allow-seen", help="Also accept images that the model was trained on; the results then carry no guarantee."
     ),
 ]

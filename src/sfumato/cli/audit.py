@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import say
@@ -13,35 +14,35 @@ __all__ = ["audit"]
 
 def audit(
     model: arguments.ModelFile,
-    source: Annotated[str, typer.Argument(metavar="IMAGE", help="The measured image.")],
+    source: Annotated[str, Argument(metavar="IMAGE", help="The measured image.")],
     restored: Annotated[
         Path | None,
-        typer.Argument(
+        Argument(
             metavar="RESTORED",
             help="Its restored image, next to the samples that --keep-samples wrote; by default, the image is restored "
             "here.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for report.html, audit.png and maps.tif.")] = Path("audit"),
-    samples: Annotated[int, typer.Option(help="Number of samples, if no restored image is given.")] = 16,
+    out: Annotated[Path, Option(help="Folder for report.html, audit.png and maps.tif.")] = Path("audit"),
+    samples: Annotated[int, Option(help="Number of samples, if no restored image is given.")] = 16,
     steps: arguments.Steps = None,
-    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    seed: Annotated[int, Option(help="Seed of the samples.")] = 0,
     axes: Annotated[
-        str | None, typer.Option(help="Axes of the image, letters of STCZYX, if the file does not name them.")
+        str | None, Option(help="Axes of the image, letters of STCZYX, if the file does not name them.")
     ] = None,
-    frame: Annotated[int, typer.Option(help="Frame of the image to audit, from 0.")] = 0,
-    pixel_um: Annotated[float | None, typer.Option(help="Size of a measured pixel; the file's by default.")] = None,
-    numerical_aperture: Annotated[float | None, typer.Option(help="Numerical aperture of the objective.")] = None,
-    wavelength_um: Annotated[float | None, typer.Option(help="Wavelength of the light.")] = None,
+    frame: Annotated[int, Option(help="Frame of the image to audit, from 0.")] = 0,
+    pixel_um: Annotated[float | None, Option(help="Size of a measured pixel; the file's by default.")] = None,
+    numerical_aperture: Annotated[float | None, Option(help="Numerical aperture of the objective.")] = None,
+    wavelength_um: Annotated[float | None, Option(help="Wavelength of the light.")] = None,
     finer: Annotated[
         float | None,
-        typer.Option(
+        Option(
             help="How many times finer the restored image's resolution is, such as 2 for SIM; by default the factor "
             "by which the pixel grid is upsampled."
         ),
     ] = None,
-    defocus_um: Annotated[float | None, typer.Option(help="Defocus distance d of the two shots, for phases.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 if there is a warning.")] = False,
+    defocus_um: Annotated[float | None, Option(help="Defocus distance d of the two shots, for phases.")] = None,
+    strict: Annotated[bool, Option("--strict", help="Exit with 1 if there is a warning.")] = False,
     device: arguments.Device = "cpu",
 ) -> None:
     """Check a restored image against its measurement, its samples and the images that the model was trained on.

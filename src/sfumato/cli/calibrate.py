@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import counting, say, say_what_is_unknown
@@ -25,41 +26,37 @@ _REPORT_SIDE = 96
 def calibrate(
     model: Annotated[
         Path,
-        typer.Argument(
-            metavar="MODEL", help="Model file, such as run/model.safetensors; the calibration is stored in it."
-        ),
+        Argument(metavar="MODEL", help="Model file, such as run/model.safetensors; the calibration is stored in it."),
     ],
     held_out: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="HELD_OUT",
             help="Pairs that training never saw: a folder with `inputs` and `targets`, a manifest, a packed store, or "
             "a data set folder of the model's own problem.",
         ),
     ],
-    level: Annotated[float, typer.Option(help="Fraction of pixels that intervals should cover.")] = 0.9,
+    level: Annotated[float, Option(help="Fraction of pixels that intervals should cover.")] = 0.9,
     method: Annotated[
         Literal["risk_control", "rcps", "recalibrated"],
-        typer.Option(
-            help="Coverage guaranteed on average, guaranteed with confidence 1 - delta, or without a guarantee."
-        ),
+        Option(help="Coverage guaranteed on average, guaranteed with confidence 1 - delta, or without a guarantee."),
     ] = "risk_control",
-    delta: Annotated[float, typer.Option(help="For rcps: how often the guarantee may fail.")] = 0.1,
-    samples: Annotated[int | None, typer.Option(help="Samples per image; restoring must then use as many.")] = None,
+    delta: Annotated[float, Option(help="For rcps: how often the guarantee may fail.")] = 0.1,
+    samples: Annotated[int | None, Option(help="Samples per image; restoring must then use as many.")] = None,
     steps: arguments.Steps = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    seed: Annotated[int, Option(help="The same seed gives the same result.")] = 0,
     split: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Split to use, where pairs are marked; not the validation pairs, on which the weights were chosen."
         ),
     ] = "test",
     unit: arguments.Unit = None,
     most: arguments.Most = None,
     allow_seen: arguments.AllowSeen = False,
-    out: Annotated[Path | None, typer.Option(help="Another model file to write; the given one by default.")] = None,
-    page: Annotated[Path | None, typer.Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
-    report: Annotated[Path | None, typer.Option(help="PNG to draw: all measures of the samples, before.")] = None,
+    out: Annotated[Path | None, Option(help="Another model file to write; the given one by default.")] = None,
+    page: Annotated[Path | None, Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
+    report: Annotated[Path | None, Option(help="PNG to draw: all measures of the samples, before.")] = None,
     device: arguments.Device = "cpu",
 ) -> None:
     """Compute intervals with a guaranteed coverage from images with known truth; `restore` then writes them.

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from sfumato.cli.messages import say
 from sfumato.system.errors import RecipeError
@@ -14,30 +15,24 @@ __all__ = ["clinical"]
 def clinical(
     stacks: Annotated[
         list[Path],
-        typer.Argument(metavar="STACK", help="Through-focus stacks: files, or folders of z-010um.tif and so on."),
+        Argument(metavar="STACK", help="Through-focus stacks: files, or folders of z-010um.tif and so on."),
     ],
-    wavelength_um: Annotated[float, typer.Option(help="Wavelength in the medium.")] = 0.521,
-    pixel_um: Annotated[float, typer.Option(help="Size of a pixel in the specimen.")] = 0.21,
-    step_um: Annotated[float | None, typer.Option(help="Distance between the planes of a file.")] = None,
-    shot_um: Annotated[
-        float, typer.Option(help="Defocus of the two shots, taken at plus and minus this distance.")
-    ] = 2.0,
-    reach_um: Annotated[float | None, typer.Option(help="Skip planes further from focus than this.")] = None,
+    wavelength_um: Annotated[float, Option(help="Wavelength in the medium.")] = 0.521,
+    pixel_um: Annotated[float, Option(help="Size of a pixel in the specimen.")] = 0.21,
+    step_um: Annotated[float | None, Option(help="Distance between the planes of a file.")] = None,
+    shot_um: Annotated[float, Option(help="Defocus of the two shots, taken at plus and minus this distance.")] = 2.0,
+    reach_um: Annotated[float | None, Option(help="Skip planes further from focus than this.")] = None,
     order: Annotated[
-        int | None, typer.Option(help="Order of the polynomial; by default 20, or half the number of planes if fewer.")
+        int | None, Option(help="Order of the polynomial; by default 20, or half the number of planes if fewer.")
     ] = None,
-    flip: Annotated[bool, typer.Option(help="Flip the sign of the distances.")] = False,
-    crop_px: Annotated[
-        int | None, typer.Option(help="Keep only the middle of the planes, this many pixels a side.")
-    ] = None,
-    solver: Annotated[str, typer.Option(help="us_tie as in the paper, tie_fft, tie_cg or tie_uniform.")] = "us_tie",
-    iterations: Annotated[
-        int, typer.Option(help="Most iterations of the solver; each takes eight Fourier transforms.")
-    ] = 30,
+    flip: Annotated[bool, Option(help="Flip the sign of the distances.")] = False,
+    crop_px: Annotated[int | None, Option(help="Keep only the middle of the planes, this many pixels a side.")] = None,
+    solver: Annotated[str, Option(help="us_tie as in the paper, tie_fft, tie_cg or tie_uniform.")] = "us_tie",
+    iterations: Annotated[int, Option(help="Most iterations of the solver; each takes eight Fourier transforms.")] = 30,
     model: Annotated[
-        list[Path] | None, typer.Option(help="Model to compare, trained on two-shot inputs; may be repeated.")
+        list[Path] | None, Option(help="Model to compare, trained on two-shot inputs; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the phases and the table.")] = Path("clinical"),
+    out: Annotated[Path, Option(help="Folder for the phases and the table.")] = Path("clinical"),
 ) -> None:
     """Compare phase retrieval from two planes of real stacks with a pseudo truth from all planes."""
     from sfumato.data.images.file_names import image_stem

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from sfumato.cli.messages import say
 
@@ -11,7 +12,7 @@ __all__ = ["demo"]
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to create.")] = Path("sfumato-demo"),
+    out: Annotated[Path, Option(help="Folder to create.")] = Path("sfumato-demo"),
 ) -> None:
     """Restore simulated specimens with the model that comes with sfumato, draw a picture, and score the result."""
     from sfumato.cli.demo_run import run_demo

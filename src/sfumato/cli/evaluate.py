@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import counting, say, say_what_is_unknown
@@ -16,11 +17,11 @@ __all__ = ["evaluate"]
 
 def evaluate(
     models: Annotated[
-        list[str] | None, typer.Argument(metavar="MODEL", help="Model files, each as PATH or NAME=PATH.")
+        list[str] | None, Argument(metavar="MODEL", help="Model files, each as PATH or NAME=PATH.")
     ] = None,
     baselines: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--baseline",
             help="bicubic, wiener, richardson_lucy; for phases tie_fft, us_tie, tie_cg, tie_uniform; may be repeated.",
         ),
@@ -30,37 +31,33 @@ def evaluate(
     manifest: arguments.TestManifest = None,
     store: arguments.TestStore = None,
     folder: Annotated[
-        str | None, typer.Option(help="Instead, the data set of the problem of --recipe or of the first model.")
+        str | None, Option(help="Instead, the data set of the problem of --recipe or of the first model.")
     ] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Recipe in YAML whose test split is used.")] = None,
+    recipe: Annotated[Path | None, Option(help="Recipe in YAML whose test split is used.")] = None,
     from_recipe: arguments.FromRecipe = False,
-    out: Annotated[Path, typer.Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
+    out: Annotated[Path, Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
     samples: arguments.ScoredSamples = 16,
-    steps: Annotated[int | None, typer.Option(help="Network calls per sample; each recipe's by default.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the samples and the statistics.")] = 0,
+    steps: Annotated[int | None, Option(help="Network calls per sample; each recipe's by default.")] = None,
+    seed: Annotated[int, Option(help="Seed of the samples and the statistics.")] = 0,
     most: arguments.Most = None,
-    affine: Annotated[bool, typer.Option(help="First fit scale and offset of each estimate to the truth.")] = False,
-    remove_mean: Annotated[
-        bool, typer.Option(help="First shift each estimate to its truth's mean; for phases.")
-    ] = False,
-    resolution: Annotated[bool, typer.Option(help="Also measure the resolution; needs --pixel-um.")] = False,
-    pixel_um: Annotated[float | None, typer.Option(help="Size of a target pixel.")] = None,
-    numerical_aperture: Annotated[float | None, typer.Option(help="For wiener and richardson_lucy.")] = None,
-    wavelength_um: Annotated[float | None, typer.Option(help="For all baselines except bicubic.")] = None,
-    noise_to_signal: Annotated[float, typer.Option(help="For wiener.")] = 0.01,
+    affine: Annotated[bool, Option(help="First fit scale and offset of each estimate to the truth.")] = False,
+    remove_mean: Annotated[bool, Option(help="First shift each estimate to its truth's mean; for phases.")] = False,
+    resolution: Annotated[bool, Option(help="Also measure the resolution; needs --pixel-um.")] = False,
+    pixel_um: Annotated[float | None, Option(help="Size of a target pixel.")] = None,
+    numerical_aperture: Annotated[float | None, Option(help="For wiener and richardson_lucy.")] = None,
+    wavelength_um: Annotated[float | None, Option(help="For all baselines except bicubic.")] = None,
+    noise_to_signal: Annotated[float, Option(help="For wiener.")] = 0.01,
     iterations: Annotated[
-        int | None, typer.Option(help="Most iterations; by default 20 for richardson_lucy, 30 for us_tie and tie_cg.")
+        int | None, Option(help="Most iterations; by default 20 for richardson_lucy, 30 for us_tie and tie_cg.")
     ] = None,
-    offset: Annotated[float, typer.Option(help="Grey levels without light, for wiener and richardson_lucy.")] = 0.0,
+    offset: Annotated[float, Option(help="Grey levels without light, for wiener and richardson_lucy.")] = 0.0,
     defocus_um: Annotated[
-        float | None, typer.Option(help="Defocus distance d of the shots, for solvers of the transport equation.")
+        float | None, Option(help="Defocus distance d of the shots, for solvers of the transport equation.")
     ] = None,
     planes: Annotated[
-        str, typer.Option(help="Defocus of the two channels, in units of d: 1,-1, or 0,1 if one is in focus.")
+        str, Option(help="Defocus of the two channels, in units of d: 1,-1, or 0,1 if one is in focus.")
     ] = "1,-1",
-    damping: Annotated[
-        float, typer.Option(help="Damping of slow structures, for solvers of the transport equation.")
-    ] = 1e-9,
+    damping: Annotated[float, Option(help="Damping of slow structures, for solvers of the transport equation.")] = 1e-9,
     unit: arguments.Unit = None,
     allow_seen: arguments.AllowSeen = False,
     device: arguments.Device = "cpu",

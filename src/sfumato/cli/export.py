@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from sfumato.cli import arguments
 from sfumato.system.errors import RunError
@@ -14,27 +15,25 @@ __all__ = ["export"]
 def export(
     model: arguments.ModelFile,
     bioimageio: Annotated[
-        Path | None, typer.Option(help="BioImage.IO package (zip) to write: the sampler with a fixed seed.")
+        Path | None, Option(help="BioImage.IO package (zip) to write: the sampler with a fixed seed.")
     ] = None,
-    onnx: Annotated[
-        Path | None, typer.Option(help="Folder for the networks as plain ONNX, for any image size.")
-    ] = None,
-    hub: Annotated[Path | None, typer.Option(help="Folder for the files of a Hugging Face repository.")] = None,
+    onnx: Annotated[Path | None, Option(help="Folder for the networks as plain ONNX, for any image size.")] = None,
+    hub: Annotated[Path | None, Option(help="Folder for the files of a Hugging Face repository.")] = None,
     push: Annotated[
-        str | None, typer.Option(metavar="OWNER/NAME", help="Upload the folder given by --hub to this repository.")
+        str | None, Option(metavar="OWNER/NAME", help="Upload the folder given by --hub to this repository.")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="With --push: make the repository private.")] = False,
+    private: Annotated[bool, Option("--private", help="With --push: make the repository private.")] = False,
     licence: Annotated[
         str | None,
-        typer.Option("--licence", "--license", help="SPDX identifier of the weights' licence, such as CC-BY-4.0."),
+        Option("--licence", "--license", help="SPDX identifier of the weights' licence, such as CC-BY-4.0."),
     ] = None,
-    author: Annotated[list[str] | None, typer.Option(help="Author of the model; may be repeated.")] = None,
+    author: Annotated[list[str] | None, Option(help="Author of the model; may be repeated.")] = None,
     example: Annotated[
-        Path | None, typer.Option(help="With --bioimageio: image whose middle becomes the test input and cover.")
+        Path | None, Option(help="With --bioimageio: image whose middle becomes the test input and cover.")
     ] = None,
-    samples: Annotated[int | None, typer.Option(help="With --bioimageio: samples; as calibrated, or 16.")] = None,
-    steps: Annotated[int | None, typer.Option(help="With --bioimageio: network calls per sample.")] = None,
-    seed: Annotated[int, typer.Option(help="With --bioimageio: seed, fixed in the package.")] = 0,
+    samples: Annotated[int | None, Option(help="With --bioimageio: samples; as calibrated, or 16.")] = None,
+    steps: Annotated[int | None, Option(help="With --bioimageio: network calls per sample.")] = None,
+    seed: Annotated[int, Option(help="With --bioimageio: seed, fixed in the package.")] = 0,
 ) -> None:
     """Export a model for other programs: BioImage.IO, plain ONNX or the Hugging Face Hub."""
     if push is not None and hub is None:

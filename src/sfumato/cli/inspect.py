@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import counting, say, say_what_is_unknown
@@ -25,21 +26,21 @@ _SOLVERS = ("2m", "2m:1", "first_order", "first_order:1")
 def inspect(
     model: arguments.ModelFile,
     source: Annotated[
-        Path | None, typer.Argument(metavar="IMAGE", help="Image whose schedule and samples are drawn.")
+        Path | None, Argument(metavar="IMAGE", help="Image whose schedule and samples are drawn.")
     ] = None,
-    target: Annotated[Path | None, typer.Option(help="Target of the image, if known.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the figures.")] = Path("inspection"),
-    samples: Annotated[int, typer.Option(help="Number of samples; the paper uses 20.")] = 20,
+    target: Annotated[Path | None, Option(help="Target of the image, if known.")] = None,
+    out: Annotated[Path, Option(help="Folder for the figures.")] = Path("inspection"),
+    samples: Annotated[int, Option(help="Number of samples; the paper uses 20.")] = 20,
     steps: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Network calls per sample, the recipe's by default; several numbers, such as 4,8,16,32, are compared "
             "on test pairs, and one is recommended.",
         ),
     ] = None,
     solvers: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--solver",
             help=f"Solver to compare: 2m, first_order (each with :ETA, such as 2m:1) or algorithm2; may be repeated; "
             f"by default {', '.join(_SOLVERS)}.",
@@ -47,28 +48,26 @@ def inspect(
     ] = None,
     last_noise: Annotated[
         list[float] | None,
-        typer.Option(
+        Option(
             help="Noise variance at the last network call to compare, such as 0.01 for a network that leaves noise in "
             "its samples; may be repeated; the recipe's by default."
         ),
     ] = None,
     adopt: Annotated[
-        bool, typer.Option("--adopt", help="Write the recommended setting into the model file; `restore` then uses it.")
+        bool, Option("--adopt", help="Write the recommended setting into the model file; `restore` then uses it.")
     ] = False,
-    inputs: Annotated[str | None, typer.Option(help="To compare steps: folder of inputs, the measured images.")] = None,
+    inputs: Annotated[str | None, Option(help="To compare steps: folder of inputs, the measured images.")] = None,
     targets: arguments.TestTargets = None,
     manifest: arguments.TestManifest = None,
     store: arguments.TestStore = None,
-    folder: Annotated[str | None, typer.Option(help="Instead, the data set of the model's problem.")] = None,
+    folder: Annotated[str | None, Option(help="Instead, the data set of the model's problem.")] = None,
     from_recipe: arguments.FromRecipe = False,
-    most: Annotated[int, typer.Option(help="Pairs to compare on, spread over the set.")] = 8,
-    crop: Annotated[
-        int | None, typer.Option(help="Compare on the middle of each image, this many pixels a side.")
-    ] = None,
-    level: Annotated[float, typer.Option(help="Nominal coverage.")] = 0.9,
-    crps_tolerance: Annotated[float, typer.Option(help="How much worse than the best a CRPS may be.")] = 0.02,
-    coverage_tolerance: Annotated[float, typer.Option(help="How far from the best a coverage may be.")] = 0.02,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same samples.")] = 0,
+    most: Annotated[int, Option(help="Pairs to compare on, spread over the set.")] = 8,
+    crop: Annotated[int | None, Option(help="Compare on the middle of each image, this many pixels a side.")] = None,
+    level: Annotated[float, Option(help="Nominal coverage.")] = 0.9,
+    crps_tolerance: Annotated[float, Option(help="How much worse than the best a CRPS may be.")] = 0.02,
+    coverage_tolerance: Annotated[float, Option(help="How far from the best a coverage may be.")] = 0.02,
+    seed: Annotated[int, Option(help="The same seed gives the same samples.")] = 0,
     allow_seen: arguments.AllowSeen = False,
     device: arguments.Device = "cpu",
 ) -> None:

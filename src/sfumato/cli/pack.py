@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import counting, say
@@ -18,13 +18,13 @@ __all__ = ["pack"]
 def pack(
     recipe: Annotated[
         Path | None,
-        typer.Argument(metavar="RECIPE", help="Recipe in YAML; the pairs of its `data` section are packed."),
+        Argument(metavar="RECIPE", help="Recipe in YAML; the pairs of its `data` section are packed."),
     ] = None,
     inputs: arguments.Inputs = None,
     targets: arguments.Targets = None,
     manifest: arguments.Manifest = None,
     folder: arguments.DataFolder = None,
-    out: Annotated[Path, typer.Option(help="Store to write.")] = Path("pairs.zarr"),
+    out: Annotated[Path, Option(help="Store to write.")] = Path("pairs.zarr"),
     settings: arguments.RecipeFields = None,
 ) -> None:
     """Write image pairs into one sharded Zarr store, for training from many nodes.

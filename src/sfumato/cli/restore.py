@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import say
@@ -13,7 +14,7 @@ from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.restoration.engines import Engine
-    from sfumato.restoration.planning import Restoration, Settings
+    from sfumato.restoration.planning import Restoration
     from sfumato.restoration.run import Progress
 
 __all__ = ["restore"]
@@ -21,74 +22,72 @@ __all__ = ["restore"]
 
 def restore(
     model: arguments.ModelFile,
-    source: Annotated[str, typer.Argument(metavar="INPUT", help="Image, address of a store, or folder of images.")],
+    source: Annotated[str, Argument(metavar="INPUT", help="Image, address of a store, or folder of images.")],
     output: Annotated[
         str,
-        typer.Argument(metavar="OUTPUT", help="File for the mean (.zarr, .tif, .png, .npy or .mrc), or a folder."),
+        Argument(metavar="OUTPUT", help="File for the mean (.zarr, .tif, .png, .npy or .mrc), or a folder."),
     ],
     samples: Annotated[
         int | None,
-        typer.Option(
+        Option(
             help="Number of samples; their mean is the result, their spread the uncertainty; by default as calibrated, "
             "or 16."
         ),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Network calls per sample; by default as calibrated, or the recipe's.")
+        int | None, Option(help="Network calls per sample; by default as calibrated, or the recipe's.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
+    seed: Annotated[int, Option(help="The same seed gives the same result.")] = 0,
     quantiles: Annotated[
-        list[float] | None, typer.Option("--quantile", help="Also write this quantile, such as 0.05; may be repeated.")
+        list[float] | None, Option("--quantile", help="Also write this quantile, such as 0.05; may be repeated.")
     ] = None,
-    keep_samples: Annotated[bool, typer.Option(help="Also write every sample.")] = False,
+    keep_samples: Annotated[bool, Option(help="Also write every sample.")] = False,
     uncertainty: Annotated[
         Literal["samples", "schedule"],
-        typer.Option(
+        Option(
             help="samples: their standard deviation; schedule: a relative hint computed in one pass, for which "
             "--samples 1 is enough. In the models measured so far, that hint was a poor guide to the standard "
             "deviation and to the error."
         ),
     ] = "samples",
     axes: Annotated[
-        str | None, typer.Option(help="Axes of the input, letters of STCZYX, if the file does not name them.")
+        str | None, Option(help="Axes of the input, letters of STCZYX, if the file does not name them.")
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(help="If INPUT is a folder: format of the outputs, such as .tif; by default each input's own."),
+        Option(help="If INPUT is a folder: format of the outputs, such as .tif; by default each input's own."),
     ] = None,
-    ome_zarr: Annotated[Literal["0.4", "0.5"], typer.Option(help="Version of OME-Zarr to write.")] = "0.5",
-    picture: Annotated[Path | None, typer.Option(help="PNG to draw: measured, restored, uncertainty.")] = None,
-    on_target_grid: Annotated[bool, typer.Option(help="The input was already upsampled to the targets' grid.")] = False,
-    preview: Annotated[Path | None, typer.Option(help="Restore only the middle, into this PNG, and exit.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate the cost and exit.")] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare a restored store with its journal and exit.")
-    ] = False,
-    workers: Annotated[int | None, typer.Option(help="Number of processes to start on this machine.")] = None,
+    ome_zarr: Annotated[Literal["0.4", "0.5"], Option(help="Version of OME-Zarr to write.")] = "0.5",
+    picture: Annotated[Path | None, Option(help="PNG to draw: measured, restored, uncertainty.")] = None,
+    on_target_grid: Annotated[bool, Option(help="The input was already upsampled to the targets' grid.")] = False,
+    preview: Annotated[Path | None, Option(help="Restore only the middle, into this PNG, and exit.")] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Estimate the cost and exit.")] = False,
+    verify: Annotated[bool, Option("--verify", help="Compare a restored store with its journal and exit.")] = False,
+    workers: Annotated[int | None, Option(help="Number of processes to start on this machine.")] = None,
     scheduler: Annotated[
-        str | None, typer.Option(help="Address of a running Dask scheduler, such as tls://node:8786.")
+        str | None, Option(help="Address of a running Dask scheduler, such as tls://node:8786.")
     ] = None,
     tls: Annotated[
         tuple[Path, Path, Path] | None,
-        typer.Option(help="Authority, certificate and key (PEM) for the scheduler.", metavar="CA CERT KEY"),
+        Option(help="Authority, certificate and key (PEM) for the scheduler.", metavar="CA CERT KEY"),
     ] = None,
-    shard: Annotated[str | None, typer.Option(help="i/n: run the i-th of n jobs without a scheduler, from 0.")] = None,
-    chunk: Annotated[int | None, typer.Option(help="Side in pixels of a chunk; each task restores one chunk.")] = None,
-    halo: Annotated[int | None, typer.Option(help="Pixels around a chunk that the networks also see.")] = None,
-    tile: Annotated[int | None, typer.Option(help="Side in pixels of what the networks see at once.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Samples that go through the network together.")] = None,
+    shard: Annotated[str | None, Option(help="i/n: run the i-th of n jobs without a scheduler, from 0.")] = None,
+    chunk: Annotated[int | None, Option(help="Side in pixels of a chunk; each task restores one chunk.")] = None,
+    halo: Annotated[int | None, Option(help="Pixels around a chunk that the networks also see.")] = None,
+    tile: Annotated[int | None, Option(help="Side in pixels of what the networks see at once.")] = None,
+    batch: Annotated[int | None, Option(help="Samples that go through the network together.")] = None,
     threads: Annotated[
-        int | None, typer.Option(help="CPU threads per process; by default 1 with --workers, otherwise all cores.")
+        int | None, Option(help="CPU threads per process; by default 1 with --workers, otherwise all cores.")
     ] = None,
     journal: Annotated[
         Path | None,
-        typer.Option(help="Folder that records finished chunks, for resuming; by default next to the output."),
+        Option(help="Folder that records finished chunks, for resuming; by default next to the output."),
     ] = None,
     device: arguments.Device = "cpu",
 ) -> None:
     """Restore an image of any size, with its uncertainty. If interrupted, rerun the command to resume."""
     from sfumato.models.ownership import Written, check_outputs
-    from sfumato.restoration.folder import is_folder_of_images
+    from sfumato.restoration.folder import is_folder_of_images, restore_folder
     from sfumato.restoration.planning import Settings, plan_restoration
     from sfumato.system.marks import ANYTHING, JOURNAL, PICTURE
 
@@ -119,7 +118,8 @@ def restore(
         alone |= {"--picture": picture, "--journal": journal}
         if given := [name for name, value in alone.items() if value]:
             raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
-        _restore_folder(model, source, output, settings, engine, suffix=format, device=device, note=note)
+        each = functools.partial(restore_folder, model, source, output, settings, suffix=format, engine=engine)
+        _restore_folder(functools.partial(each, device=device, note=note), output)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
     if dry_run:
@@ -140,18 +140,9 @@ def restore(
         _restore_image(planned, engine, shard, picture, note)
 
 
-def _restore_folder(
-    model: Path,
-    source: str,
-    output: str,
-    settings: "Settings",
-    engine: "Engine",
-    *,
-    suffix: str | None,
-    device: str,
-    note: Callable[[str], None],
-) -> None:
-    from sfumato.restoration.folder import FailedImagesError, restore_folder
+def _restore_folder(run: Callable[..., list[str]], output: str) -> None:
+    """Restore the images of a folder, then report how many are done and which failed."""
+    from sfumato.restoration.folder import FailedImagesError
     from sfumato.system.progress import Bar
 
     begun: list[str] = []
@@ -162,11 +153,12 @@ def _restore_folder(
 
     failure = None
     with Bar("restoring", 0) as bar:
+
+        def show(name: str, done: float, total: int) -> None:
+            bar.show(done, f"images  {name}", total=total)
+
         try:
-            files = restore_folder(
-                model, source, output, settings, suffix=suffix, engine=engine, device=device, progress=tell,
-                within=lambda name, done, total: bar.show(done, f"images  {name}", total=total), note=note,
-            )  # fmt: skip
+            files = run(progress=tell, within=show)
         except FailedImagesError as error:
             files, failure = error.files, error
     say(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}")

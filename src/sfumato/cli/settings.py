@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sfumato.cli.messages import say
 from sfumato.system.errors import RecipeError
@@ -44,10 +44,10 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
     from sfumato.models import recipe as recipes
     from sfumato.system import strict_yaml
 
-    text = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
+    values: dict[str, Any] = {}
     if path is not None:
         recipes.load(path)  # complains with line numbers, which the merged text below no longer has
-    values = strict_yaml.read(text, source=str(path)).values or {}
+        values = strict_yaml.read(path.read_text(encoding="utf-8"), source=str(path)).values or {}
     for setting in settings:
         key, found, value = setting.partition("=")
         if not found:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Option
 
 from sfumato.cli.messages import counting, say
 
@@ -11,17 +11,15 @@ __all__ = ["microscopy"]
 
 
 def microscopy(
-    out: Annotated[Path, typer.Option(help="Folder to create.")],
-    seed: Annotated[int, typer.Option(help="The same seed gives the same images.")] = 0,
+    out: Annotated[Path, Option(help="Folder to create.")],
+    seed: Annotated[int, Option(help="The same seed gives the same images.")] = 0,
     layout: Annotated[
-        Literal["pairs", "biosr"], typer.Option(help="TIFF pairs with a manifest, or MRC files as in BioSR.")
+        Literal["pairs", "biosr"], Option(help="TIFF pairs with a manifest, or MRC files as in BioSR.")
     ] = ("pairs"),
-    side: Annotated[
-        int, typer.Option(help="Side of the widefield images in pixels; the targets' is twice that.")
-    ] = 128,
-    train: Annotated[int, typer.Option(help="Training fields per structure, at most 30.")] = 6,
-    validation: Annotated[int, typer.Option(help="Validation fields per structure, at most 5.")] = 2,
-    test: Annotated[int, typer.Option(help="Test fields per structure, at most 15.")] = 2,
+    side: Annotated[int, Option(help="Side of the widefield images in pixels; the targets' is twice that.")] = 128,
+    train: Annotated[int, Option(help="Training fields per structure, at most 30.")] = 6,
+    validation: Annotated[int, Option(help="Validation fields per structure, at most 5.")] = 2,
+    test: Annotated[int, Option(help="Test fields per structure, at most 15.")] = 2,
 ) -> None:
     """Simulate widefield and SIM images of coated pits, reticulum, microtubules and F-actin at nine light levels."""
     from sfumato.problems.microscopy_simulation import simulate

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import say
@@ -13,38 +14,34 @@ __all__ = ["sweep"]
 
 
 def sweep(
-    recipe: Annotated[
-        Path, typer.Argument(metavar="RECIPE", help="Recipe in YAML with a linear or the cosine schedule.")
-    ],
-    out: Annotated[Path, typer.Option(help="Folder for the training runs and best.yaml.")] = Path("sweep"),
-    steps: Annotated[int | None, typer.Option(help="Steps of each training run; the recipe's by default.")] = None,
-    metric: Annotated[
-        str, typer.Option(help="Metric on validation images: mae, nrmse, psnr, ssim or ms-ssim.")
-    ] = "mae",
+    recipe: Annotated[Path, Argument(metavar="RECIPE", help="Recipe in YAML with a linear or the cosine schedule.")],
+    out: Annotated[Path, Option(help="Folder for the training runs and best.yaml.")] = Path("sweep"),
+    steps: Annotated[int | None, Option(help="Steps of each training run; the recipe's by default.")] = None,
+    metric: Annotated[str, Option(help="Metric on validation images: mae, nrmse, psnr, ssim or ms-ssim.")] = "mae",
     starts: Annotated[
         list[float] | None,
-        typer.Option(
+        Option(
             "--start",
             help="Noise variance of the first step of a linear schedule; may be repeated; by default 1e-4 and 1e-3.",
         ),
     ] = None,
     ends: Annotated[
         list[float] | None,
-        typer.Option(
+        Option(
             "--end",
             help="Noise variance of its last step; may be repeated; by default 0.5, 1, 2 and 4 times the paper's.",
         ),
     ] = None,
     gamma_ends: Annotated[
         list[float] | None,
-        typer.Option(
+        Option(
             "--gamma-end",
             help="Signal variance left at the end of the cosine schedule; may be repeated; by default 1e-2, 1e-3, 1e-4 "
             "and 1e-5.",
         ),
     ] = None,
     samples: arguments.ScoredSamples = 8,
-    most: Annotated[int, typer.Option(help="Use at most this many validation images.")] = 16,
+    most: Annotated[int, Option(help="Use at most this many validation images.")] = 16,
     device: arguments.Device = "cpu",
     settings: arguments.RecipeFields = None,
 ) -> None:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import say
@@ -15,17 +15,17 @@ __all__ = ["train"]
 
 def train(
     recipe: Annotated[
-        Path | None, typer.Argument(metavar="RECIPE", help="Recipe in YAML; by default, the default recipe.")
+        Path | None, Argument(metavar="RECIPE", help="Recipe in YAML; by default, the default recipe.")
     ] = None,
     inputs: arguments.Inputs = None,
     targets: arguments.Targets = None,
     manifest: arguments.Manifest = None,
     folder: arguments.DataFolder = None,
-    store: Annotated[str | None, typer.Option(help="Instead of all these, a store written by `sfumato pack`.")] = None,
-    out: Annotated[Path, typer.Option(help="Run folder; a run of the same recipe in it is resumed.")] = Path("run"),
-    minutes: Annotated[float | None, typer.Option(help="Train as many steps as fit into this time.")] = None,
+    store: Annotated[str | None, Option(help="Instead of all these, a store written by `sfumato pack`.")] = None,
+    out: Annotated[Path, Option(help="Run folder; a run of the same recipe in it is resumed.")] = Path("run"),
+    minutes: Annotated[float | None, Option(help="Train as many steps as fit into this time.")] = None,
     device: arguments.Device = "cpu",
-    start_from: Annotated[Path | None, typer.Option("--from", help="Model file whose weights to start from.")] = None,
+    start_from: Annotated[Path | None, Option("--from", help="Model file whose weights to start from.")] = None,
     settings: arguments.RecipeFields = None,
 ) -> None:
     """Train a model on image pairs. If interrupted, rerun the command to resume."""

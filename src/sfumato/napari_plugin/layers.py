@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from napari.components import Dims
     from napari.layers import Image
 
-__all__ = ["Source", "channel_choices"]
+__all__ = ["Region", "Source", "channel_choices"]
+
+Region: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""Frame, corner and size of a region of the restored image."""
 
 _TITLES = {"mean": "mean", "std": "uncertainty", "low": "interval low", "high": "interval high", "samples": "samples"}
 _MOST = {2: (512, 512), 3: (32, 128, 128)}
@@ -88,9 +91,7 @@ class Source:
         data = [float(value) for value in layer.world_to_data(position)]
         return [round(value) for value in data] + [0] * (len(self.image.axes) - len(data))
 
-    def visible(
-        self, layer: "Image", dims: "Dims", factor: Sequence[int]
-    ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    def visible(self, layer: "Image", dims: "Dims", factor: Sequence[int]) -> Region:
         """Frame, corner and size, on the target grid, of the region in view, or of its middle if that is large.
 
         Raises:

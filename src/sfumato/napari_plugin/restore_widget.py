@@ -10,7 +10,7 @@ from qtpy import QtWidgets
 from qtpy.QtCore import QEvent, Qt, QTimer
 
 from sfumato.napari_plugin.background import Background
-from sfumato.napari_plugin.layers import Source
+from sfumato.napari_plugin.layers import Region, Source
 from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker, boxed, load_model, wrapped
 from sfumato.system.errors import SfumatoError
 
@@ -219,13 +219,7 @@ def _accelerators(torch: Any) -> list[str]:
 
 
 def _restore(
-    work: Background,
-    *,
-    source: Source,
-    path: Path,
-    device: str,
-    visible: tuple[int, tuple[int, ...], tuple[int, ...]] | None,
-    asked: dict[str, Any],
+    work: Background, *, source: Source, path: Path, device: str, visible: Region | None, asked: dict[str, Any]
 ) -> list[tuple[Any, dict[str, Any]]]:
     """In the thread: load the model, restore, and make layers of the results."""
     import torch
