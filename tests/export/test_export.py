@@ -198,7 +198,7 @@ def refused(model: Path, *words: str) -> str:
 def test_what_is_missing_is_asked_for(tmp_path: Path) -> None:
     path = write_model(tmp_path / "m.safetensors", "model: {base: 2, rate_base: 2, num_scales: 1}")
     assert "give --bioimageio, --onnx or --hub" in refused(path)
-    assert "needs terms and an author" in refused(path, "--hub", str(tmp_path / "hub"), "--author", "Ada")
+    assert "needs a licence and an author" in refused(path, "--hub", str(tmp_path / "hub"), "--author", "Ada")
     assert "give --hub" in refused(path, "--push", "lab/x")
     assert not (tmp_path / "hub").exists()
 

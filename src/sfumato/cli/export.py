@@ -37,7 +37,7 @@ def export(
 ) -> None:
     """Export a model for other programs: BioImage.IO, plain ONNX or the Hugging Face Hub."""
     if push is not None and hub is None:
-        raise RunError("--push uploads the folder of --hub, and there is none; give --hub with a folder too")
+        raise RunError("--push uploads the folder of --hub, which was not given; give --hub too")
     if bioimageio is None and onnx is None and hub is None:
         raise RunError("nothing to export to; give --bioimageio, --onnx or --hub")
     from sfumato.export.card import Credits
@@ -49,8 +49,8 @@ def export(
 
     if (bioimageio is not None or hub is not None) and (licence is None or not author):
         raise RunError(
-            "a model that others get needs terms and an author, which its file does not know; give --licence with "
-            "an SPDX identifier, such as CC-BY-4.0, and --author with a name"
+            "a shared model needs a licence and an author, which its file does not contain; give --licence with an "
+            "SPDX identifier, such as CC-BY-4.0, and --author with a name"
         )
     credits, loaded = Credits(licence or "", tuple(author or [])), load(model)
     written = [] if bioimageio is None else [Written(bioimageio, PACKAGE)]
