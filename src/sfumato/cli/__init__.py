@@ -37,7 +37,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-simulations = typer.Typer(help="Write simulated image pairs with known truth.", no_args_is_help=True)
+_simulate = typer.Typer(help="Write simulated image pairs with known truth.", no_args_is_help=True)
+_simulate.callback()(lambda: None)  # makes it a group, although it has only one command so far
 
 
 def _print_version(wanted: bool) -> None:
@@ -52,11 +53,6 @@ def _options(
         bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
-
-
-@simulations.callback()
-def _simulations() -> None:
     pass
 
 
@@ -79,8 +75,8 @@ def _plain_errors() -> Iterator[None]:
 _COMMANDS = (demo, train, restore, calibrate, evaluate, audit, inspect, export, pack, sweep, clinical, doctor)
 for _command in _COMMANDS:
     app.command()(_plain_errors()(_command))
-simulations.command()(_plain_errors()(microscopy))
-app.add_typer(simulations, name="simulate")
+_simulate.command()(_plain_errors()(microscopy))
+app.add_typer(_simulate, name="simulate")
 
 
 def main() -> None:
