@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import sfumato
+from sfumato.cli import app
 
 ANSWER = """
 import sys
@@ -47,3 +50,11 @@ def test_runs_as_a_module() -> None:
 def test_importing_loads_nothing_heavy() -> None:
     result = subprocess.run([sys.executable, "-c", EVERY_NAME], capture_output=True, text=True, check=True)
     assert set(result.stdout.split()) <= LIGHT
+
+
+@pytest.mark.parametrize("command", [["train"], ["simulate", "microscopy", "--train", "31"]], ids=" ".join)
+def test_an_error_is_one_message_and_the_exit_code_two(command: list[str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "new")])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.output
