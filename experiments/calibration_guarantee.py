@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.enlarged import enlarge
+from sfumato.data.frames import enlarge
 from sfumato.data.sources import PairSource
 from sfumato.evaluation.calibrate import calibrate, cross_validate, measure_middles
 from sfumato.evaluation.calibration_page import draw_calibration, draw_report

@@ -6,7 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from sfumato.data.pixel_hash import PairHashes, pixel_hash, region
+from sfumato.data.frames import region
+from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.source_files import SourceFile
 
 __all__ = ["Memory"]

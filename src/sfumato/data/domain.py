@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.fingerprint import log_spectrum, noise_level
+from sfumato.data.frames import region
 
 __all__ = ["ASPECTS", "Domain", "Judgement", "corners", "features", "fit_domain"]
 
@@ -115,7 +116,7 @@ class Domain:
         """Compare an image (K, *spatial), in the units of the training conditions and on the target's grid."""
         places = list(corners(image.shape[1:], self.patch))
         sides = tuple(min(self.patch, length) for length in image.shape[1:])
-        found = np.stack([features(_part(image, corner, sides), self.unit) for corner in places])
+        found = np.stack([features(region(image, corner, sides), self.unit) for corner in places])
         distances = _distances(found, self.center, self.whitening)
         deviations = (distances.mean(1) - self.image_means) / self.image_stds
         relative = distances / self.patch_limits[:, None]
@@ -242,10 +243,6 @@ def fit_domain(images: Sequence[Sequence[NDArray[np.generic]]], patch: int) -> D
         limit=float(largest[rank - 1]),
         num_images=len(images),
     )
-
-
-def _part(image: NDArray[np.generic], corner: Sequence[int], sides: Sequence[int]) -> NDArray[np.generic]:
-    return image[(slice(None), *(slice(c, c + s) for c, s in zip(corner, sides, strict=True)))]
 
 
 def _gaussian(table: Floats) -> tuple[Floats, Floats]:

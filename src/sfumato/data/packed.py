@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from zarr.abc.store import Store
 
-from sfumato.data.enlarged import is_factor
+from sfumato.data.frames import is_factor
 from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET, Array, DamageError, reading
 from sfumato.data.images.zarr_array import CheckedArray, open_checked, store_at
 from sfumato.data.images.zarr_documents import read_document

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PairHashes", "pixel_hash", "region"]
+__all__ = ["PairHashes", "pixel_hash"]
 
 Array = NDArray[np.generic]
 
@@ -56,11 +56,6 @@ def pixel_hash(read: Callable[[list[int], list[int]], Array], channels: int, spa
             values = flat.astype("<c16" if flat.dtype.kind == "c" else "<f8") + 0.0  # the two zeros become one
             return int.from_bytes(hashlib.blake2b(facts + values.tobytes(), digest_size=8).digest(), "little")
     return None
-
-
-def region(image: Array, corner: Sequence[int], size: Sequence[int]) -> Array:
-    """Return a region (channels, *size) of an image in memory."""
-    return image[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))]
 
 
 def _places(spatial: Sequence[int], size: Sequence[int]) -> Iterator[list[int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.cache import FrameCache
+from sfumato.data.frames import FrameCache
 from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.source_files import SourceFile
 from sfumato.data.sources import PairSource

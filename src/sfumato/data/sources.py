@@ -13,8 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.cache import FrameCache
-from sfumato.data.enlarged import enlarged_region
+from sfumato.data.frames import FrameCache, enlarged_region, region
 from sfumato.data.images.image import Image
 from sfumato.data.images.io import open_image
 from sfumato.data.images.shares import as_shares
@@ -231,7 +230,7 @@ class FilePairs:
             return reader.read(frame, corner, size)
         if whole is None:
             whole = self._cache.get(key, lambda: reader.read(frame, [0] * self.ndim, reader.spatial))
-        return whole[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))]
+        return region(whole, corner, size)
 
     def _locate(self, sample: int) -> tuple[int, int]:
         index = int(np.searchsorted(self._ends, sample, side="right"))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sfumato.data.enlarged import EnlargedFrames
+from sfumato.data.frames import EnlargedFrames
 from sfumato.data.images.io import open_image
 from sfumato.data.images.shares import as_shares
 from sfumato.data.pairs import Pair

@@ -84,7 +84,7 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
 
 
 def _enlarge(images: Tensor, factor: tuple[int, ...]) -> Tensor:
-    """Like :func:`sfumato.data.enlarged.enlarge_tensor`, but in single precision, the only one runtimes support."""
+    """Like :func:`sfumato.data.frames.enlarge_tensor`, but in single precision, the only one runtimes support."""
     if all(f == 1 for f in factor):
         return images
     mode = "bicubic" if images.ndim == 4 else "trilinear"

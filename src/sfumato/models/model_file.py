@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor
 
-from sfumato.data.enlarged import is_factor
+from sfumato.data.frames import is_factor
 from sfumato.data.normalize import Normalization
 from sfumato.data.seen import SeenImages
 from sfumato.diffusion.model import CVDM

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.enlarged import enlarge_tensor
+from sfumato.data.frames import enlarge_tensor, region
 from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.source_files import SourceFile
 from sfumato.data.sources import PairSource
@@ -92,8 +92,7 @@ class DownsampledPairs:
         """Read condition and target, both (3, *size), from 0 to 1."""
         target = self.photographs.read(sample)
         condition = coarsen(torch.from_numpy(target), self.factor[0]).numpy()
-        part = (slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))
-        return condition[part], target[part]
+        return region(condition, corner, size), region(target, corner, size)
 
     def files(self) -> Iterator[SourceFile]:
         """Files of the photographs."""

@@ -27,10 +27,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.cache import FrameCache
-from sfumato.data.completed import Completion
+from sfumato.data.frames import Completion, FrameCache, region
 from sfumato.data.order import uniform
-from sfumato.data.pixel_hash import PairHashes, pixel_hash, region
+from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.source_files import SourceFile
 from sfumato.data.sources import PairSource
 from sfumato.diffusion.noise import NoiseField
@@ -289,7 +288,7 @@ class PhasePairs:
     ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
         """Read condition (K, *size) and phase (1, *size)."""
         whole = self._cache.get(sample, lambda: self._simulate(sample))
-        part = whole[:, corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]].astype(np.float32)
+        part = region(whole, corner, size).astype(np.float32)
         planes = len(self.settings.planes)
         light = self._noisy(torch.from_numpy(part[:planes]), sample, corner)
         return np.concatenate([light.numpy(), part[planes:-1]]), part[-1:]

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.cache import FrameCache
+from sfumato.data.frames import FrameCache, region
 from sfumato.data.images.image import arrange
 from sfumato.data.images.io import open_image
 from sfumato.data.pairs import Pair, split_pairs
-from sfumato.data.pixel_hash import pixel_hash, region
+from sfumato.data.pixel_hash import pixel_hash
 from sfumato.data.source_files import SourceFile
 from sfumato.problems.request import check_folder
 from sfumato.system.errors import ImageError, PairingError, RecipeError

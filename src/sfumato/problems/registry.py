@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.data.completed import Completion
+from sfumato.data.frames import Completion
 from sfumato.data.images.shares import brightest
 from sfumato.data.sources import PairSource
 from sfumato.problems import microscopy, natural, phase

@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sfumato.data.completed import CompletedFrames, Completion
-from sfumato.data.enlarged import EnlargedFrames, Frames
+from sfumato.data.frames import CompletedFrames, Completion, EnlargedFrames, Frames
 from sfumato.data.images.image import Image, PixelSize
 from sfumato.data.images.io import open_image
 from sfumato.data.images.pixels import as_pixels, floats

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.data.enlarged import enlarge
+from sfumato.data.frames import enlarge
 from sfumato.data.images.pixels import as_pixels, floats
 from sfumato.data.normalize import Normalization
 from sfumato.system.bounds import seed_of, whole

@@ -15,7 +15,7 @@ import sfumato
 from data_sets import make_photographs
 from sfumato.audit.files import read_measured, read_restored
 from sfumato.cli import app
-from sfumato.data.enlarged import EnlargedFrames, enlarge
+from sfumato.data.frames import EnlargedFrames, enlarge
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.pack import pack

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import sfumato
 from data_sets import make_photographs
-from sfumato.data.completed import CompletedFrames, Completion
+from sfumato.data.frames import CompletedFrames, Completion
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.pairs import Pair
 from sfumato.data.sources import FilePairs
