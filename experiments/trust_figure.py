@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato import load, restore
-from sfumato.data.scaling import image_range, scale_to
+from sfumato.data.intensity import image_range, scale_to
 from sfumato.figures.plotting import new_figure
 from sfumato.problems.microscopy_simulation import image_field
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from paper.matrix import EFFORTS, LEVELS, OWN, POWERS, PROBLEMS, TRIAL_IMAGES, Cell, Draw, Problem
 from paper.sources import TestImage, held_out_images, recipe_for
 from paper.stored import Places, Row, label, sets_of
-from sfumato.data.scaling import image_range, scale_to
+from sfumato.data.intensity import image_range, scale_to
 from sfumato.diffusion.gaussian import diffuse
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
-from sfumato.data.matching import MatchedPairs
+from sfumato.data.intensity import MatchedPairs
 from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pairs import Pair
 from sfumato.data.sources import FilePairs

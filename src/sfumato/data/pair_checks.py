@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.rescaled import RescaledPairs
+from sfumato.data.intensity import RescaledPairs
 from sfumato.data.sources import FilePairs, FrameReader, PairSource, advice_if_transposed, evenly_spread
 from sfumato.system.errors import PairingError
 

@@ -11,7 +11,7 @@ from sfumato.data.frames import CompletedFrames, Completion, EnlargedFrames, Fra
 from sfumato.data.images.image import Image, PixelSize
 from sfumato.data.images.io import open_image
 from sfumato.data.images.pixels import as_pixels, floats
-from sfumato.data.scaling import image_range, scale_to
+from sfumato.data.intensity import image_range, scale_to
 from sfumato.data.sources import FrameReader
 from sfumato.models.model_file import LoadedModel, ModelInfo, check_loaded
 from sfumato.problems.registry import completion, full_scale

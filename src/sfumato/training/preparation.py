@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from sfumato.data.batches import check_patch_fits
 from sfumato.data.domain import corners, fit_domain
 from sfumato.data.fingerprint import fingerprint
-from sfumato.data.matching import MatchedPairs
+from sfumato.data.intensity import MatchedPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
 from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pairs
-from sfumato.data.scaling import ScaledPairs
 from sfumato.data.seen import SeenImages, look_at
 from sfumato.data.sources import FilePairs, PairSource
 from sfumato.models.recipe import DataRecipe, Recipe

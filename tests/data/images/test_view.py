@@ -11,8 +11,8 @@ import pytest
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.images.mrc_writer import write_deltavision
 from sfumato.data.images.view import View
+from sfumato.data.intensity import ScaledPairs
 from sfumato.data.pairs import Pair
-from sfumato.data.scaling import ScaledPairs
 from sfumato.data.sources import FilePairs
 from sfumato.system.errors import ImageError
 

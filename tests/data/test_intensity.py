@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memory_pairs import Memory
 from pair_folders import make_pairs
-from sfumato.data.matching import MatchedPairs, affine_fit
+from sfumato.data.intensity import MatchedPairs, offset_and_slope
 from sfumato.system.errors import PairingError
 from sfumato.training.train import train
 from small_runs import recipe
@@ -18,14 +18,14 @@ from small_runs import recipe
 @given(st.floats(-100, 100), st.floats(-10, 10), st.integers(0, 99))
 def test_the_fit_finds_an_affine_map(offset: float, slope: float, seed: int) -> None:
     source = np.random.default_rng(seed).random((7, 9))
-    assert affine_fit(source, offset + slope * source) == pytest.approx((offset, slope), abs=1e-9)
+    assert offset_and_slope(source, offset + slope * source) == pytest.approx((offset, slope), abs=1e-9)
 
 
 def test_noise_in_the_goal_does_not_bias_the_slope() -> None:
     """Fitted the other way, this noise would halve it."""
     generator = np.random.default_rng(0)
     source = generator.standard_normal(200_000)
-    slopes = affine_fit(source, 2 * source + 2 * generator.standard_normal(source.shape))
+    slopes = offset_and_slope(source, 2 * source + 2 * generator.standard_normal(source.shape))
     assert slopes[1] == pytest.approx(2, abs=0.02)
 
 
@@ -48,7 +48,7 @@ def test_regions_have_the_scale_of_the_whole_image() -> None:
     target = generator.random((1, 16, 16))
     matched = MatchedPairs(Memory([target + generator.standard_normal(target.shape)], [target]))
     whole = matched.read(0, [0, 0], [16, 16])[1]
-    offset, slope = affine_fit(target, matched.read(0, [0, 0], [16, 16])[0])
+    offset, slope = offset_and_slope(target, matched.read(0, [0, 0], [16, 16])[0])
     np.testing.assert_allclose(np.asarray(whole, float), offset + slope * target, rtol=1e-5)
     np.testing.assert_array_equal(matched.read(0, [2, 3], [4, 5])[1], whole[:, 2:6, 3:8])
 
