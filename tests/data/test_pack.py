@@ -126,8 +126,6 @@ import sys
 from sfumato.data.sources import FilePairs
 from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
-from sfumato.data.frames import region
-from sfumato.data.pixel_hash import PairHashes, pixel_hash
 
 low, high, out = sys.argv[1:]
 pack({"train": FilePairs(find_pairs(low, high))}, out, shard_bytes=2**16)

@@ -14,12 +14,11 @@ from PIL import Image
 from pair_folders import make_pairs
 from sfumato.data import seen as seen_images
 from sfumato.data.frames import region
-from sfumato.data.grouping import find_units
 from sfumato.data.images.io import write_image
 from sfumato.data.intensity import MatchedPairs
 from sfumato.data.pack import pack
 from sfumato.data.packed import PackedPairs
-from sfumato.data.pairs import Pair, find_pairs
+from sfumato.data.pairs import Pair, find_pairs, find_units
 from sfumato.data.pixel_hash import pixel_hash
 from sfumato.data.seen import SeenImages, look_at, look_up
 from sfumato.data.sources import FilePairs

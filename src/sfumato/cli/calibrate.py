@@ -63,7 +63,7 @@ def calibrate(
 
     Images that the model was trained or validated on are refused, since they would give no guarantee.
     """
-    from sfumato.data.grouping import find_units
+    from sfumato.data.pairs import find_units
     from sfumato.data.sources import evenly_spread
     from sfumato.evaluation.calibrate import calibrate as correct
     from sfumato.evaluation.calibrate import cross_validate

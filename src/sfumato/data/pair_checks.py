@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.intensity import RescaledPairs
+from sfumato.data.pairs import named
 from sfumato.data.sources import FilePairs, FrameReader, PairSource, advice_if_transposed, evenly_spread
 from sfumato.system.errors import PairingError
 
@@ -25,7 +26,6 @@ _SIZE_TOLERANCE = 0.05
 """Files round their pixel sizes; another objective changes them by more than this."""
 _MOST_PAIRS, _MIDDLE, _BLOCKS, _PLANES = 20, 256, 64, 8
 _LEAST, _MARGIN = 0.5, 0.3
-_MOST_SHOWN = 5
 
 Floats = NDArray[np.float64]
 
@@ -101,7 +101,7 @@ def _doubts(source: PairSource) -> Iterator[str]:
     for way, pairs in found.items():
         if 2 * len(pairs) < len(looked_at) and np.median(as_they_are) < _LEAST:
             continue
-        names = ", ".join(name for name, _, _ in pairs[:_MOST_SHOWN]) + (", ..." if len(pairs) > _MOST_SHOWN else "")
+        names = named([name for name, _, _ in pairs])
         before, after = (np.mean([pair[place] for pair in pairs]) for place in (1, 2))
         advice = "set data.target_axes with X and Y exchanged (XY)" if way == "transposed" else "correct the files"
         yield (

@@ -1,22 +1,39 @@
-"""Find image pairs on disk by name or from a manifest, and split them by image, never by patch."""
+"""Find image pairs on disk by name or from a manifest, split them by image, and group those that are not independent.
+
+Pairs are never split by patch. Frames of a file, channels of a field and light levels of a cell are not independent.
+"""
 
 import difflib
 import hashlib
-from collections.abc import Hashable, Iterable, Sequence
+import re
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import NamedTuple
 
-from sfumato.data.images.file_names import IMAGE_SUFFIXES, image_stem
+from sfumato.data.images.file_names import IMAGE_SUFFIXES, image_stem, take_apart
 from sfumato.data.images.links import file_key, first_repeat
 from sfumato.data.images.view import View
 from sfumato.data.manifest import SPLITS, read_rows
-from sfumato.system.errors import PairingError
+from sfumato.system.errors import PairingError, RecipeError
 
-__all__ = ["SPLITS", "Pair", "find_pairs", "read_manifest", "split_pairs"]
+__all__ = ["SPLITS", "Pair", "Units", "find_pairs", "find_units", "named", "read_manifest", "split_pairs"]
 
-_MOST_SHOWN = 5
+_MOST_NAMES = 5
 """Most names shown in a message."""
+_FRAME = re.compile(r"\[\d+\]$")
+_NUMBER = re.compile(r"(?<=.)[_-]\d+$")
+
+
+def named(names: Sequence[str]) -> str:
+    """List up to five names.
+
+    Example:
+        >>> named(["a", "b"]), named([*"abcdefg"])
+        ('a, b', 'a, b, c, d, e and 2 more')
+    """
+    more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+    return ", ".join(names[:_MOST_NAMES]) + more
 
 
 class Pair(NamedTuple):
@@ -52,9 +69,10 @@ def find_pairs(inputs: str | Path, targets: str | Path) -> list[Pair]:
 def _unpaired(inputs: AbstractSet[str], targets: AbstractSet[str]) -> PairingError:
     """Make the error for names without a partner, with a likely partner for one of them."""
     lonely = sorted(inputs ^ targets)
-    hints = (_looks_like(name, inputs, targets) for name in lonely[:_MOST_SHOWN])
+    quoted = named([repr(name) for name in lonely])
+    hints = (_looks_like(name, inputs, targets) for name in lonely[:_MOST_NAMES])
     return PairingError(
-        f"{len(lonely)} of {len(inputs)} inputs and {len(targets)} targets have no partner: {_shown(lonely)}"
+        f"{len(lonely)} of {len(inputs)} inputs and {len(targets)} targets have no partner: {quoted}"
         f"{next(filter(None, hints), '')}; give both files of a pair the same name, or list the pairs in a manifest"
     )
 
@@ -66,10 +84,6 @@ def _looks_like(name: str, inputs: AbstractSet[str], targets: AbstractSet[str]) 
     )
     near = difflib.get_close_matches(name, free, n=1)
     return f"; the {role} {name!r} looks like the {other} {near[0]!r}" if near else ""
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:_MOST_SHOWN])) + (", ..." if len(names) > _MOST_SHOWN else "")
 
 
 def _check_two_files(condition: Path, target: Path) -> None:
@@ -160,3 +174,79 @@ def split_pairs(pairs: Sequence[Pair], fraction: float, *, seed: int) -> tuple[l
     by_hash = sorted(pairs, key=place)
     kept = {pair.name for pair in by_hash[:number]}
     return [pair for pair in pairs if pair.name not in kept], [pair for pair in pairs if pair.name in kept]
+
+
+class Units(NamedTuple):
+    """Independent units of a set of images."""
+
+    names: list[str]
+    """The unit of every image."""
+    why: str
+    """How the units were found, in a few words."""
+
+    @property
+    def line(self) -> str:
+        """One line for the user: how many units there are, and why."""
+        return f"{len(set(self.names))} independent units of {len(self.names)} images: {self.why}"
+
+
+def find_units(images: Sequence[str], pattern: str | None = None, *, among: Sequence[str] = ()) -> Units:
+    """Find the independent unit that each image belongs to.
+
+    Without a pattern, the frames of a file are one unit, because planes and time points of one field are not
+    independent. Files whose names differ only in a last number, such as 085_0 and 085_1, are also one unit, if all
+    names form such groups: at least two groups of at least two files each, all with the same last numbers. A plain
+    count, from img_1 to img_50, is a single group, so each of its files is a unit.
+
+    Args:
+        images: Names of the images.
+        pattern: Regular expression. Images for which its first group (or, without groups, the whole match) is the same
+            are one unit. An image that it does not match is a unit of its own.
+        among: Names of the whole set, if only some of its images are used: groups are formed in the whole set.
+
+    Raises:
+        RecipeError: If the pattern is not a valid regular expression.
+
+    Example:
+        >>> find_units(["069_0.npy", "069_1.npy", "070_0.npy", "070_1.npy"]).names
+        ['069', '069', '070', '070']
+        >>> find_units(["stack.tif[0]", "stack.tif[1]", "single.tif"]).names
+        ['stack.tif', 'stack.tif', 'single.tif']
+        >>> find_units(["a1.tif", "a2.tif", "b1.tif"], "^.")
+        Units(names=['a', 'a', 'b'], why="by the pattern '^.'")
+    """
+    if pattern is not None:
+        return Units(_matched(images, pattern), f"by the pattern {pattern!r}")
+    files = [_FRAME.sub("", name) for name in images]
+    groups = _groups({_FRAME.sub("", name) for name in [*images, *among]})
+    if groups is None:
+        several = len(images) > len(set(files))
+        reason = "frames of one file count as one" if several else "names form no groups with the same last numbers"
+        return Units(files, f"each file is one, {reason} (--unit overrules)")
+    group_of, endings = groups
+    shown = ", ".join(endings[:3]) + (", ..." if len(endings) > 3 else "")
+    names = [group_of[file] for file in files]
+    return Units(names, f"files whose names differ only in {shown} at the end count as one (--unit overrules)")
+
+
+def _groups(files: Collection[str]) -> tuple[dict[str, str], list[str]] | None:
+    """Names without their last number, by file, and these numbers, if all files form groups with the same numbers."""
+    names, endings = {}, dict[str, set[str]]()
+    for file in files:
+        stem = take_apart(file)[0]
+        name = names[file] = _NUMBER.sub("", stem)
+        endings.setdefault(name, set()).add(stem.removeprefix(name))
+    found = list(endings.values())
+    alike = len(found) >= 2 and len(found[0]) >= 2 and all(other == found[0] for other in found)
+    return (names, sorted(found[0], key=lambda ending: int(ending[1:]))) if alike else None
+
+
+def _matched(images: Sequence[str], pattern: str) -> list[str]:
+    try:
+        matches = [re.search(pattern, name) for name in images]
+    except re.error as error:
+        raise RecipeError(f"the unit is {pattern!r}, which is not a regular expression: {error}; fix it") from error
+    return [
+        name if match is None else match[min(1, len(match.groups()))]
+        for name, match in zip(images, matches, strict=True)
+    ]

@@ -11,19 +11,19 @@ import binascii
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
 from sfumato.data.order import permute
+from sfumato.data.pairs import named
 from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.sources import PairSource
 from sfumato.system.errors import CalibrationError, PairingError
 
-__all__ = ["SeenImages", "look_at", "look_up", "named", "refuse_seen"]
+__all__ = ["SeenImages", "look_at", "look_up", "refuse_seen"]
 
 _MOST_HASHES = 100_000
-_MOST_NAMES = 5
 _SPLITS = ("train", "validation")
 
 
@@ -135,22 +135,6 @@ def refuse_seen(splits: Sequence[str], names: Sequence[str], refused: Collection
             )
 
 
-def named(names: Sequence[str]) -> str:
-    """List up to five names.
-
-    Example:
-        >>> named(["a", "b"]), named([*"abcdefg"])
-        ('a, b', 'a, b, c, d, e and 2 more')
-    """
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return ", ".join(names[:_MOST_NAMES]) + more
-
-
-class _Repeated(NamedTuple):
-    first: str
-    again: str
-
-
 def _notes(seen: SeenImages, train: PairSource, found: dict[int, PairHashes]) -> Iterator[str]:
     if seen.num_hashed < seen.num_pairs:
         yield (
@@ -160,12 +144,12 @@ def _notes(seen: SeenImages, train: PairSource, found: dict[int, PairHashes]) ->
     repeated = list(_repeated(train, found))
     if repeated:
         yield (
-            f"{len(repeated)} training inputs are copies of others, by their pixels, such as {repeated[0].again} of "
-            f"{repeated[0].first}; each counts as often as it is there"
+            f"{len(repeated)} training inputs are copies of others, by their pixels, such as {repeated[0][1]} of "
+            f"{repeated[0][0]}; each counts as often as it is there"
         )
 
 
-def _repeated(train: PairSource, found: dict[int, PairHashes]) -> Iterator[_Repeated]:
+def _repeated(train: PairSource, found: dict[int, PairHashes]) -> Iterator[tuple[str, str]]:
     """Find inputs that occur in two files; frames of one file may be alike, and draws from one photograph are."""
     first: dict[int, str] = {}
     for sample, hashes in found.items():
@@ -173,7 +157,7 @@ def _repeated(train: PairSource, found: dict[int, PairHashes]) -> Iterator[_Repe
             name = train.name(sample)
             before = first.setdefault(hashes.condition, name)
             if re.sub(r"\[\d+\]$", "", before) != re.sub(r"\[\d+\]$", "", name):
-                yield _Repeated(before, name)
+                yield before, name
 
 
 def _hashed(source: PairSource, num_pairs: int, seed: int) -> Iterator[tuple[int, PairHashes]]:

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.images.identity import Identity, identify
+from sfumato.data.pairs import named
 
 __all__ = ["FileRecord", "SourceFile", "files_of"]
 
 _THREADS, _AT_A_TIME = 8, 64
-_MOST_NAMED = 5
 _FACTS = 5
 Result = TypeVar("Result")
 
@@ -84,7 +84,7 @@ class FileRecord:
             "missing": [label for label in self.labels if label not in now],
             "added": sorted(now.keys() - set(self.labels)) if is_complete else [],
         }
-        found = [f"{kind}: {_named(labels)}" for kind, labels in kinds.items() if labels]
+        found = [f"{kind}: {named(labels)}" for kind, labels in kinds.items() if labels]
         if not found and self.total != len(files):
             found.append(f"{self.total:,} files then and {len(files):,} now")
         if not found and is_complete and self.labels != [file.label for file in files]:
@@ -129,8 +129,3 @@ def _of_each(work: Callable[[Any], Result], items: Iterable[Any]) -> list[Result
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="files") as pool:
         done = pool.map(lambda part: [work(item) for item in part], parts)
         return list(itertools.chain.from_iterable(done))
-
-
-def _named(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - _MOST_NAMED:,} more" if len(labels) > _MOST_NAMED else ""
-    return ", ".join(labels[:_MOST_NAMED]) + more

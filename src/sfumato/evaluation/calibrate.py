@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sfumato.data.grouping import find_units
+from sfumato.data.pairs import find_units
 from sfumato.evaluation.held_out import HeldOutImage
 from sfumato.models.intervals import FLOOR, Correction, Method, Sampled
 from sfumato.statistics.calibration_report import CalibrationReport, measure
@@ -42,7 +42,7 @@ def calibrate(
             standard deviation for a handful of images, without any guarantee.
         level: Fraction of pixels to be covered.
         delta: For ``rcps``.
-        unit: Pattern that groups images which are not independent, as in :func:`~sfumato.data.grouping.find_units`.
+        unit: Pattern that groups images which are not independent, as in :func:`~sfumato.data.pairs.find_units`.
 
     Raises:
         CalibrationError: If there are fewer units than the guarantee needs.

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.grouping import Units, find_units
-from sfumato.data.seen import look_up, named, refuse_seen
+from sfumato.data.pairs import Units, find_units, named
+from sfumato.data.seen import look_up, refuse_seen
 from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.evaluation.methods import Method
 from sfumato.statistics import metrics
@@ -193,7 +193,7 @@ def pool(found: Evaluation, pattern: str | None) -> Evaluation:
 
     Args:
         found: Scores per image.
-        pattern: As in :func:`~sfumato.data.grouping.find_units`.
+        pattern: As in :func:`~sfumato.data.pairs.find_units`.
     """
     found_units = found.units if pattern is None and found.units is not None else find_units(found.images, pattern)
     keys, why = found_units

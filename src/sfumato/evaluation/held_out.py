@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.grouping import find_units
+from sfumato.data.pairs import find_units
 from sfumato.data.seen import look_up, refuse_seen
 from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.diffusion.noise import NoiseField
@@ -32,7 +32,7 @@ class HeldOutImage:
         covered: Fraction of pixels between two order statistics of the samples.
         truth: The middle of the truth, if requested.
         draws: The middle of every sample, (N, C, *spatial).
-        unit: The independent unit it belongs to, which :func:`~sfumato.data.grouping.find_units` derives from the names
+        unit: The independent unit it belongs to, which :func:`~sfumato.data.pairs.find_units` derives from the names
             of all images of the source; its own name if empty.
         seen: `train` or `validation` if the model was trained or validated on it.
     """
