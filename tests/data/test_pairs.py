@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from pair_folders import make_pairs
 from sfumato.data.batches import PatchBatches, prefetch
-from sfumato.data.fingerprint import fingerprint
+from sfumato.data.domain import fingerprint
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order

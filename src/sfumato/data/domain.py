@@ -11,8 +11,11 @@ both. For each aspect, the mean of d over the patches of an image is standardise
 over training images; the image's deviation is the largest of the three. Those statistics are measured on images left
 out of c and S, so the rate of false alarms at the limit is known for any distribution, as long as the image is drawn
 like the training images [Vovk et al., Algorithmic Learning in a Random World; conformal prediction].
+
+:func:`fingerprint` summarises the same three aspects in plain lists, for people and other programs.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -22,10 +25,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.fingerprint import log_spectrum, noise_level
 from sfumato.data.frames import region
 
-__all__ = ["ASPECTS", "Domain", "Judgement", "corners", "features", "fit_domain"]
+__all__ = ["ASPECTS", "Domain", "Judgement", "corners", "features", "fingerprint", "fit_domain"]
 
 ASPECTS = ("intensity", "noise", "spectrum")
 """The aspects of an image that are compared, in the order used by all arrays here."""
@@ -36,6 +38,9 @@ RATE = 0.01
 _LEVELS = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 _PARTS = (slice(0, len(_LEVELS)), slice(len(_LEVELS), len(_LEVELS) + 3), slice(len(_LEVELS) + 3, None))
 """Position of each aspect in a feature vector."""
+_FINGERPRINT_LEVELS = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+_BINS = 16
+"""Rings of frequencies in a spectrum."""
 _FLOOR = 0.01
 """Least variance of a feature, relative to the mean of its aspect."""
 _BLOCK = 4
@@ -124,30 +129,17 @@ class Domain:
 
     def to_json(self) -> dict[str, Any]:
         """Return the values as numbers that JSON keeps to the bit."""
-        values = {name: getattr(self, name).tolist() for name in _ARRAYS}
-        return values | {
-            "patch": self.patch,
-            "unit": list(self.unit),
-            "limit": self.limit,
-            "num_images": self.num_images,
-        }
+        numbers = {"patch": self.patch, "unit": list(self.unit), "limit": self.limit, "num_images": self.num_images}
+        return {name: getattr(self, name).tolist() for name in _ARRAYS} | numbers
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
         """Rebuild from the output of :meth:`to_json`; raises ValueError for anything else."""
         try:
             arrays = {name: np.array(values[name], np.float64) for name in _ARRAYS}
-            made = cls(
-                int(values["patch"]),
-                tuple(float(value) for value in values["unit"]),
-                arrays["center"],
-                arrays["whitening"],
-                arrays["patch_limits"],
-                arrays["image_means"],
-                arrays["image_stds"],
-                float(values["limit"]),
-                int(values["num_images"]),
-            )
+            unit = tuple(float(value) for value in values["unit"])
+            numbers = {"patch": int(values["patch"]), "num_images": int(values["num_images"])}
+            made = cls(unit=unit, limit=float(values["limit"]), **numbers, **arrays)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"the description of the training images is invalid: {error!r:.100}") from error
         shape, aspects = (len(made.unit), made.center.shape[-1]), (len(ASPECTS),)
@@ -266,3 +258,62 @@ def _distances(table: Floats, center: Floats, whitening: Floats) -> Floats:
     """Distances of patches (patches, K, features), shape (aspects, patches): the largest over channels."""
     white = np.einsum("kij,pkj->pki", whitening, table - center)
     return np.stack([np.sqrt((white[..., part] ** 2).mean(-1)).max(1) for part in _PARTS])
+
+
+def fingerprint(patches: Sequence[NDArray[np.generic]]) -> dict[str, object]:
+    """Compute quantiles, noise and spectrum of condition patches (K, *spatial), per channel, as plain lists.
+
+    Returns:
+        ``levels`` and ``quantiles`` (mean over patches, K x levels) with their ``quantile_spread``; ``noise`` (standard
+        deviation of the noise, K) with ``noise_spread``; ``spectrum`` (mean logarithm of the radial power, K x bins,
+        from the lowest frequency to Nyquist) with ``spectrum_spread``.
+    """
+    arrays = [patch.astype(np.float64) for patch in patches]
+    quantiles = np.stack([np.quantile(a.reshape(len(a), -1), _FINGERPRINT_LEVELS, axis=1).T for a in arrays])
+    noise = np.stack([noise_level(array) for array in arrays])
+    spectra = np.stack([log_spectrum(array, least=1e-12) for array in arrays])
+    return {
+        "levels": list(_FINGERPRINT_LEVELS),
+        "quantiles": quantiles.mean(0).tolist(),
+        "quantile_spread": quantiles.std(0).tolist(),
+        "noise": noise.mean(0).tolist(),
+        "noise_spread": noise.std(0).tolist(),
+        "spectrum": spectra.mean(0).tolist(),
+        "spectrum_spread": spectra.std(0).tolist(),
+    }
+
+
+def noise_level(patch: Floats) -> Floats:
+    """Estimate the standard deviation of white noise per channel from second differences, free of smooth structure."""
+    difference = np.diff(np.diff(patch, axis=-1), axis=-2)
+    middle = np.median(np.abs(difference.reshape(len(patch), -1)), axis=1)
+    # The median of |N(0, 1)| is 0.6745; a difference of differences of white noise has 4 times its variance.
+    return np.asarray(middle / (0.6745 * 2))
+
+
+def log_spectrum(patch: Floats, *, least: float | Floats) -> Floats:
+    """Logarithm of the radial power of a patch (K, *spatial), in bins from low frequency to Nyquist, shape (K, bins).
+
+    Args:
+        patch: The pixels.
+        least: Added to the power, so that no logarithm is minus infinity; one number, or one per channel.
+    """
+    axes = tuple(range(1, patch.ndim))
+    window, bins, counts = _rings(patch.shape[1:])
+    centred = patch - patch.mean(axes, keepdims=True)
+    power = np.abs(np.fft.fftn(centred * window, axes=axes)) ** 2
+    sums = np.stack([np.bincount(bins, channel.ravel(), minlength=_BINS + 1)[:_BINS] for channel in power])
+    return np.asarray(np.log(sums / np.maximum(counts, 1) + np.reshape(least, (-1, 1))))
+
+
+@functools.lru_cache(8)
+def _rings(spatial: tuple[int, ...]) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """For one patch size: the window (1, *spatial), the ring of each frequency (flat), and the size of each ring."""
+    window = np.ones(())
+    for axis, length in enumerate(spatial, start=1):
+        shape = [-1 if a == axis else 1 for a in range(len(spatial) + 1)]
+        window = window * np.hanning(length).reshape(shape)
+    frequencies = np.meshgrid(*(np.fft.fftfreq(length) for length in spatial), indexing="ij")
+    radius = np.sqrt(sum(f**2 for f in frequencies))
+    bins = np.minimum((radius / 0.5 * _BINS).astype(int), _BINS).ravel()
+    return window, bins, np.bincount(bins, minlength=_BINS + 1)[:_BINS]

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.batches import check_patch_fits
-from sfumato.data.domain import corners, fit_domain
-from sfumato.data.fingerprint import fingerprint
+from sfumato.data.domain import corners, fingerprint, fit_domain
 from sfumato.data.intensity import MatchedPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
 from sfumato.data.order import permute
