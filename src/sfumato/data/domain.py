@@ -136,10 +136,10 @@ class Domain:
     def from_json(cls, values: Any) -> Self:
         """Rebuild from the output of :meth:`to_json`; raises ValueError for anything else."""
         try:
-            arrays = {name: np.array(values[name], np.float64) for name in _ARRAYS}
+            arrays: dict[str, Any] = {name: np.array(values[name], np.float64) for name in _ARRAYS}
+            numbers: dict[str, Any] = {name: int(values[name]) for name in ("patch", "num_images")}
             unit = tuple(float(value) for value in values["unit"])
-            numbers = {"patch": int(values["patch"]), "num_images": int(values["num_images"])}
-            made = cls(unit=unit, limit=float(values["limit"]), **numbers, **arrays)
+            made = cls(unit=unit, limit=float(values["limit"]), **arrays, **numbers)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"the description of the training images is invalid: {error!r:.100}") from error
         shape, aspects = (len(made.unit), made.center.shape[-1]), (len(ASPECTS),)

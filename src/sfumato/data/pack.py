@@ -1,4 +1,9 @@
-"""Write any source of pairs to one packed store (:mod:`sfumato.data.packed`); an interrupted packing can be resumed."""
+"""Write any source of pairs to one packed store (:mod:`sfumato.data.packed`); an interrupted packing can be resumed.
+
+The files that a store is made of are recorded as tables in its group `files`. Packing into an existing store is refused
+if files or settings differ, and the error names the differences. Each table is one raw chunk, which can be mapped into
+memory.
+"""
 
 import hashlib
 import itertools
@@ -10,16 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
-from sfumato.data.images.image import reading
-from sfumato.data.images.zarr_array import open_checked
+from sfumato.data.images.image import DamageError, reading
+from sfumato.data.images.zarr_array import open_checked, store_at
 from sfumato.data.images.zarr_documents import read_document
-from sfumato.data.pack_record import check_files, check_settings, description_of, record_files
-from sfumato.data.packed import ATTRIBUTE, VERSION
+from sfumato.data.packed import ATTRIBUTE, VERSION, description_of, read_whole
 from sfumato.data.shards import CODECS
-from sfumato.data.source_files import SourceFile, files_of
+from sfumato.data.source_files import FileRecord, SourceFile, files_of
 from sfumato.data.sources import PairSource
-from sfumato.data.tables import text_tables, write_tables
 from sfumato.system.errors import ImageError, PairingError
 
 __all__ = ["Packing", "pack"]
@@ -27,6 +31,11 @@ __all__ = ["Packing", "pack"]
 _CHUNK_SIDE = {2: 128, 3: 32}
 """Longest side of a chunk in pixels: a usual patch touches few chunks, and little is decoded in vain."""
 _CHUNKS_PER_SHARD = 4096
+_FILES = "files"
+"""Group of the tables of files."""
+_ADVICE = "choose another --out, or remove the store to pack it again"
+_NOT_THESE = "exists and is not a store of these pairs; choose another name or remove it"
+_UNKNOWN = "does not say of which files it was made, as stores of version 0.1 do not"
 
 
 class Packing(NamedTuple):
@@ -102,13 +111,13 @@ def _open(path: Path, description: Mapping[str, Any], files: Sequence[SourceFile
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         root = zarr.create_group(path, zarr_format=3, attributes={ATTRIBUTE: dict(description)})
-        record_files(root, files)
+        _record_files(root, files)
         return root, ""
     held = description_of(path)
     if held is None:
         raise PairingError(f"{path} {_NOT_THESE}")
-    is_known = check_files(path, held, files)
-    check_settings(path, held, description["settings"])
+    is_known = _check_files(path, held, files)
+    _check_settings(path, held, description["settings"])
     if held.get("digest") != description["digest"]:
         raise PairingError(f"{path} {_NOT_THESE}")
     if held.get("complete"):
@@ -117,17 +126,13 @@ def _open(path: Path, description: Mapping[str, Any], files: Sequence[SourceFile
     return root, "" if is_known else _begin_again(path, root, description, files)
 
 
-_NOT_THESE = "exists and is not a store of these pairs; choose another name or remove it"
-_UNKNOWN = "does not say of which files it was made, as stores of version 0.1 do not"
-
-
 def _begin_again(path: Path, root: zarr.Group, description: Mapping[str, Any], files: Sequence[SourceFile]) -> str:
     """Remove what an interrupted packing wrote from unrecorded files: others may share their names and sizes."""
     written = [path / split for split in description["splits"] if (path / split).exists()]
     for folder in written:
         shutil.rmtree(folder)
     root.attrs[ATTRIBUTE] = dict(description)
-    record_files(root, files)
+    _record_files(root, files)
     return f"{path} {_UNKNOWN}, so its packing began again" if written else ""
 
 
@@ -135,7 +140,7 @@ def _complete(path: Path, root: zarr.Group, sources: Mapping[str, PairSource], f
     """Mark the store as complete; if files were replaced meanwhile, remove its splits, which may mix old and new."""
     held = description_of(path) or {}
     try:
-        check_files(path, held, files)
+        _check_files(path, held, files)
     except PairingError:
         for split in sources:
             shutil.rmtree(path / split)
@@ -145,47 +150,33 @@ def _complete(path: Path, root: zarr.Group, sources: Mapping[str, PairSource], f
 
 def _arrays(root: zarr.Group, split: str, source: PairSource, shard_bytes: int) -> list[zarr.Array[Any]]:
     """Create or open the arrays of conditions and targets of a split, and write its tables."""
-    group = root.require_group(split)
-    sizes = np.array([source.spatial(sample) for sample in range(len(source))], "<i4")
-    names = [source.name(sample) for sample in range(len(source))]
-    write_tables(group, {"sizes": sizes, **text_tables("name", names)})
-    largest = tuple(int(length) for length in sizes.max(axis=0))
-    channels = (source.condition_channels, source.target_channels)
-    pixel_bytes = max(number * dtype.itemsize for number, dtype in zip(channels, source.dtypes, strict=True))
-    chunk, shard = _cut(len(source), largest, pixel_bytes, shard_bytes)
+    group, number = root.require_group(split), len(source)
+    sizes = np.array([source.spatial(sample) for sample in range(number)], "<i4")
+    names = [source.name(sample) for sample in range(number)]
+    _write_tables(group, {"sizes": sizes, **_text_tables("name", names)})
+    largest = sizes.max(axis=0).tolist()
+    sides = {"condition": source.condition_channels, "target": source.target_channels}
+    pixel_bytes = max(k * dtype.itemsize for k, dtype in zip(sides.values(), source.dtypes, strict=True))
+    chunk, (samples, *shard) = _cut(number, largest, pixel_bytes, shard_bytes)
     return [
-        _array(group, name, (len(source), number, *largest), dtype, (1, number, *chunk), (shard[0], number, *shard[1:]))
-        for name, number, dtype in zip(("condition", "target"), channels, source.dtypes, strict=True)
+        _array(group, name, dtype, shape=(number, k, *largest), chunks=(1, k, *chunk), shards=(samples, k, *shard))
+        for (name, k), dtype in zip(sides.items(), source.dtypes, strict=True)
     ]
 
 
-def _array(
-    group: zarr.Group,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    chunks: tuple[int, ...],
-    shards: tuple[int, ...],
-) -> zarr.Array[Any]:
+def _array(group: zarr.Group, name: str, dtype: np.dtype[Any], **layout: Any) -> zarr.Array[Any]:
+    """Create an array, or open the one of an interrupted packing."""
+    config: Any = {"write_empty_chunks": True}  # so that a missing file is an error and is never read as zeros
     place = f"{group.path}/{name}"
     with reading(place, "packed"):
         held = open_checked(group.store, place) if read_document(group.store, f"{place}/zarr.json") else None
     if held is not None:
-        return zarr.Array(zarr.AsyncArray(held.metadata, group.store_path / name, {"write_empty_chunks": True}))
-    return group.create_array(
-        name,
-        shape=shape,
-        dtype=dtype.newbyteorder("="),
-        chunks=chunks,
-        shards=shards,
-        serializer=CODECS[0],
-        compressors=CODECS[1:],
-        filters=None,
-        config={"write_empty_chunks": True},  # so that a missing file is an error and is never read as zeros
-    )
+        return zarr.Array(zarr.AsyncArray(held.metadata, group.store_path / name, config))
+    codecs: dict[str, Any] = {"serializer": CODECS[0], "compressors": CODECS[1:], "filters": None}
+    return group.create_array(name, dtype=dtype.newbyteorder("="), **layout, **codecs, config=config)
 
 
-def _cut(number: int, spatial: tuple[int, ...], pixel_bytes: int, shard_bytes: int) -> tuple[list[int], list[int]]:
+def _cut(number: int, spatial: Sequence[int], pixel_bytes: int, shard_bytes: int) -> tuple[list[int], list[int]]:
     """Choose the chunk (pixels) and the shard (samples and pixels): many small samples, or part of a large one."""
     side = _CHUNK_SIDE[len(spatial)]
     counts = [-(-length // side) for length in spatial]
@@ -223,3 +214,93 @@ def _write(source: PairSource, arrays: Sequence[zarr.Array[Any]], corner: tuple[
                 block[place] = pixels
     for array, box, block in zip(arrays, boxes, blocks, strict=True):
         array[box] = block
+
+
+def _record_files(root: zarr.Group, files: Sequence[SourceFile]) -> None:
+    """Write the tables of files, then their digest; tables without a digest are ignored."""
+    record = FileRecord.of(files)
+    if files:
+        tables = {"facts": record.facts, **_text_tables("label", record.labels)}
+        _write_tables(root.require_group(_FILES), tables)
+    said: Any = root.attrs.asdict()[ATTRIBUTE]
+    root.attrs[ATTRIBUTE] = {**said, "files": record.digest()}
+
+
+def _check_files(path: Path, held: Mapping[str, Any], files: Sequence[SourceFile]) -> bool:
+    """Check that a store was made from these files; returns False if the store has no record of its files.
+
+    Args:
+        path: The store.
+        held: The description of the store.
+        files: The files to pack.
+
+    Raises:
+        PairingError: If the recorded files differ; the message names them.
+    """
+    record = _held(path, held.get("files"))
+    differences = record.differences(files) if record is not None else ""
+    if differences:
+        raise PairingError(
+            f"{path} is a store of other files ({differences}); expected the same ones; put them back, {_ADVICE}"
+        )
+    return record is not None
+
+
+def _check_settings(path: Path, held: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Check that a store was packed with these settings; stores of version 0.1 have no record of them.
+
+    Raises:
+        PairingError: If a setting differs.
+    """
+    before = held.get("settings")
+    if not isinstance(before, dict):
+        return
+    for name in sorted(before.keys() | settings.keys()):
+        if before.get(name) != settings.get(name):
+            raise PairingError(
+                f"{path} was packed with {name} {before.get(name)!r}, and now it is {settings.get(name)!r}; "
+                f"expected the same; give it as it was, {_ADVICE}"
+            )
+
+
+def _held(path: Path, digest: Any) -> FileRecord | None:
+    """Read the file record of a store; None for stores of version 0.1 and for incomplete records."""
+    nothing = FileRecord.of([])
+    if digest == nothing.digest():
+        return nothing
+    try:
+        store = store_at(path)
+        names = ("facts", "label_ends", "label_text")
+        facts, ends, text = (read_whole(open_checked(store, f"{_FILES}/{name}")) for name in names)
+        labels = _read_texts(ends, text)
+        record = FileRecord(len(labels), labels, facts)
+        return record if digest is not None and record.digest() == digest else None
+    except (DamageError, KeyError, ValueError, TypeError, IndexError):
+        return None
+
+
+def _write_tables(group: zarr.Group, tables: Mapping[str, NDArray[Any]]) -> None:
+    """Write each table as an array of its name, replacing an existing one."""
+    for name, values in tables.items():
+        raw: dict[str, Any] = {"chunks": values.shape, "compressors": None, "filters": None, "overwrite": True}
+        group.create_array(name, shape=values.shape, dtype=values.dtype, **raw)[...] = values
+
+
+def _text_tables(what: str, texts: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Encode texts as two tables: all texts in UTF-8, and the end of each."""
+    coded = [text.encode() for text in texts]
+    return {
+        f"{what}_ends": np.cumsum([len(text) for text in coded], dtype="<i8"),
+        f"{what}_text": np.frombuffer(b"".join(coded) or b"\0", "u1"),
+    }
+
+
+def _read_texts(ends: NDArray[Any], text: NDArray[Any]) -> list[str]:
+    """The reverse of ``_text_tables``.
+
+    Example:
+        >>> _read_texts(*_text_tables("name", ["a", "", "b c"]).values())
+        ['a', '', 'b c']
+    """
+    whole, last = text.tobytes(), ends.tolist()
+    return [whole[start:end].decode() for start, end in zip([0, *last], last, strict=False)]

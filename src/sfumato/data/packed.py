@@ -33,7 +33,7 @@ from sfumato.data.source_files import SourceFile
 from sfumato.data.sources import evenly_spread
 from sfumato.system.errors import PairingError
 
-__all__ = ["ATTRIBUTE", "VERSION", "PackedPairs", "packed_splits"]
+__all__ = ["ATTRIBUTE", "VERSION", "PackedPairs", "description_of", "packed_splits", "read_whole"]
 
 ATTRIBUTE = "sfumato_pairs"
 VERSION = 1
@@ -48,7 +48,7 @@ def packed_splits(path: str | Path) -> list[str]:
         PairingError: If the store is incomplete or has a newer version.
         ImageError: If it is not a packed store.
     """
-    return list(_description(path)["splits"])
+    return list(_splits(path))
 
 
 class PackedPairs:
@@ -60,7 +60,7 @@ class PackedPairs:
     """
 
     def __init__(self, path: str | Path, split: str = "train") -> None:
-        splits = _description(path)["splits"]
+        splits = _splits(path)
         if split not in splits:
             raise PairingError(f"{path} has the splits {', '.join(splits)}, not {split!r}; pack it with that split")
         self.path, self.split = str(path), split
@@ -111,12 +111,8 @@ class PackedPairs:
     def hashes(self, sample: int) -> PairHashes:
         """Hash both images; only the pixels that are hashed are read."""
         spatial = self.spatial(sample)
-        return PairHashes(
-            *(
-                pixel_hash(partial(_region, array, sample), array.shape[1], spatial)
-                for array in (self._condition, self._target)
-            )
-        )
+        sides = (self._condition, self._target)
+        return PairHashes(*(pixel_hash(partial(_region, side, sample), side.shape[1], spatial) for side in sides))
 
     def _check(self) -> None:
         number = len(self)
@@ -145,7 +141,7 @@ class _RemoteArray:
             return self._array.read(corner, size, memory_budget=DEFAULT_MEMORY_BUDGET)
 
 
-def _region(array: "ShardedArray | _RemoteArray", sample: int, corner: Sequence[int], size: Sequence[int]) -> Array:
+def _region(array: ShardedArray | _RemoteArray, sample: int, corner: Sequence[int], size: Sequence[int]) -> Array:
     pixels: Array = array.read([sample, 0, *corner], [1, array.shape[1], *size])[0]
     return pixels
 
@@ -165,12 +161,20 @@ def _store(path: str | Path) -> Store:
     return store_at(str(path) if _is_remote(path) else Path(path))
 
 
-def _description(path: str | Path) -> dict[str, Any]:
-    if not _is_remote(path) and not Path(path).is_dir():
-        raise PairingError(f"the store {path} does not exist; give the path of one that `sfumato pack` wrote")
+def description_of(path: str | Path) -> dict[str, Any] | None:
+    """Read the description of a packed store; None if the store is not one."""
     with reading(path, "packed"):
         found = read_document(_store(path), "zarr.json").get("attributes", {}).get(ATTRIBUTE)
-        if not isinstance(found, dict):
+    return found if isinstance(found, dict) else None
+
+
+def _splits(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Read the facts of each split of a complete store."""
+    if not _is_remote(path) and not Path(path).is_dir():
+        raise PairingError(f"the store {path} does not exist; give the path of one that `sfumato pack` wrote")
+    found = description_of(path)
+    with reading(path, "packed"):
+        if found is None:
             raise DamageError("it has no description of pairs", expected="a store that `sfumato pack` wrote")
         version, complete = int(found["version"]), bool(found["complete"])
         splits = {str(name): dict(values) for name, values in found["splits"].items()}
@@ -182,10 +186,15 @@ def _description(path: str | Path) -> dict[str, Any]:
         raise PairingError(f"{path} is not complete: its packing was stopped; give the same `sfumato pack` command")
     if any("/" in name or name.startswith(".") or not name for name in splits):
         raise PairingError(f"{path} has splits called {sorted(splits)}; expected plain words; pack it again")
-    return {"splits": splits}
+    return splits
 
 
-def _pixels(path: str | Path, split: str, side: str) -> "ShardedArray | _RemoteArray":
+def read_whole(array: CheckedArray) -> Array:
+    """Read all of an array, which must fit the memory budget."""
+    return array.read([0] * len(array.shape), array.shape, memory_budget=DEFAULT_MEMORY_BUDGET)
+
+
+def _pixels(path: str | Path, split: str, side: str) -> ShardedArray | _RemoteArray:
     if _is_remote(path):
         return _RemoteArray(str(path), open_checked(_store(path), f"{split}/{side}"))
     return ShardedArray(Path(path, split, side))
@@ -197,6 +206,6 @@ def _table(path: str | Path, split: str, name: str) -> Array:
     if array.dtype != _TABLES[name] or array.chunks != array.shape or not array.is_raw:
         raise DamageError(f"its table {name} has type {array.dtype} and chunks {array.chunks}", expected="a raw one")
     if _is_remote(path):
-        return array.read([0] * len(array.shape), array.shape, memory_budget=DEFAULT_MEMORY_BUDGET)
+        return read_whole(array)
     file = Path(path, split, name, "c", *["0"] * len(array.shape))
     return np.memmap(file, dtype=_TABLES[name], mode="r", shape=array.shape)

@@ -72,13 +72,10 @@ class ShardedArray:
         touched = [range(a // c, -(-b // c)) for a, b, c in zip(corner, ends, self.chunks, strict=True)]
         with reading(self.folder, "packed"):
             for place in itertools.product(*touched):
-                chunk = self._chunk(place)
                 starts = [i * c for i, c in zip(place, self.chunks, strict=True)]
-                first = [max(a, s) for a, s in zip(corner, starts, strict=True)]
-                last = [min(b, s + c) for b, s, c in zip(ends, starts, self.chunks, strict=True)]
-                spans = list(zip(first, last, strict=True))
-                inside = tuple(slice(f - s, e - s) for (f, e), s in zip(spans, starts, strict=True))
-                result[tuple(slice(f - a, e - a) for (f, e), a in zip(spans, corner, strict=True))] = chunk[inside]
+                parts = zip(corner, ends, starts, self.chunks, strict=True)
+                spans = [(max(first, start), min(end, start + length)) for first, end, start, length in parts]
+                result[_box(spans, corner)] = self._chunk(place)[_box(spans, starts)]
         return result
 
     def _chunk(self, place: Sequence[int]) -> Array:
@@ -111,6 +108,11 @@ class ShardedArray:
 
     def _file(self, shard: Sequence[int]) -> Path:
         return self.folder.joinpath("c", *map(str, shard))
+
+
+def _box(spans: Sequence[tuple[int, int]], origin: Sequence[int]) -> tuple[slice, ...]:
+    """Slices for spans along each axis, counted from an origin."""
+    return tuple(slice(first - start, end - start) for (first, end), start in zip(spans, origin, strict=True))
 
 
 def _pread(file: Path, offset: int, length: int) -> bytes:
