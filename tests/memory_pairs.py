@@ -1,13 +1,11 @@
 """Pairs that are in no file."""
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
-from sfumato.data.frames import region
-from sfumato.data.pixel_hash import PairHashes, pixel_hash
+from sfumato.data.pixel_hash import PairHashes, array_hash
 from sfumato.data.source_files import SourceFile
 
 __all__ = ["Memory"]
@@ -46,4 +44,4 @@ class Memory:
 
     def hashes(self, sample: int) -> PairHashes:
         images = (self.conditions[sample], self.targets[sample])
-        return PairHashes(*(pixel_hash(partial(region, image), len(image), image.shape[1:]) for image in images))
+        return PairHashes(*map(array_hash, images))

@@ -22,7 +22,7 @@ from sfumato.problems.clinical import two_shot_tie
 from sfumato.problems.microscopy_simulation import image_field
 from sfumato.problems.phase import PhasePairs
 from sfumato.problems.registry import open_problem
-from sfumato.problems.request import Forward, Request
+from sfumato.problems.request import ForwardParameters, Request
 
 __all__ = ["draw_microscopy", "draw_natural", "draw_phase"]
 
@@ -86,7 +86,7 @@ def draw_phase() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder, rows, names = cells(Path(name)), [], []
         for noise in (0.0, 0.2):
-            forward: Forward = {"noise": noise, "draws": 20.0}
+            forward: ForwardParameters = {"noise": noise, "draws": 20.0}
             source = open_problem("phase", Request(folder=folder, forward=forward, seed=1))["train"]
             assert isinstance(source, PhasePairs)
             sample = int(np.argmin([abs(source.noise_level(n) - 0.1) for n in range(len(source))]))

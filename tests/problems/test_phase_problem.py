@@ -14,12 +14,12 @@ from sfumato.problems.clinical import Stack, protocol, read_stack, two_shot_tie
 from sfumato.problems.phase import Geometry, PhasePairs, PhaseSettings, intensities, transported
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.registry import open_problem
-from sfumato.problems.request import Forward, Request
+from sfumato.problems.request import ForwardParameters, Request
 from sfumato.system.errors import PairingError, RecipeError
 
 
 def opened(folder: Path, **forward: float | tuple[float, ...]) -> dict[str, PhasePairs]:
-    values: Forward = {"side_px": 48.0, **forward}
+    values: ForwardParameters = {"side_px": 48.0, **forward}
     found = open_problem("phase", Request(folder=folder, forward=values, seed=7))
     assert all(isinstance(source, PhasePairs) for source in found.values())
     return found  # type: ignore[return-value]
@@ -150,7 +150,7 @@ def test_a_solution_tells_slow_structures_that_a_patch_does_not() -> None:
         ({"transport_dampings": [1e-6], "pixel_max_um": 0.5}, "solved for one geometry"),
     ],
 )
-def test_wrong_parameters_say_what_is_expected(folder: Path, forward: Forward, message: str) -> None:
+def test_wrong_parameters_say_what_is_expected(folder: Path, forward: ForwardParameters, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         open_problem("phase", Request(folder=folder, forward=forward))
 

@@ -9,12 +9,15 @@ An image that is blank in all of these blocks has no hash, since any two such im
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PairHashes", "pixel_hash"]
+from sfumato.data.frames import region
+
+__all__ = ["PairHashes", "array_hash", "pixel_hash"]
 
 Array = NDArray[np.generic]
 
@@ -56,6 +59,11 @@ def pixel_hash(read: Callable[[list[int], list[int]], Array], channels: int, spa
             values = flat.astype("<c16" if flat.dtype.kind == "c" else "<f8") + 0.0  # the two zeros become one
             return int.from_bytes(hashlib.blake2b(facts + values.tobytes(), digest_size=8).digest(), "little")
     return None
+
+
+def array_hash(image: Array) -> int | None:
+    """Hash an image (channels, *spatial) in memory as :func:`pixel_hash` does."""
+    return pixel_hash(partial(region, image), len(image), image.shape[1:])
 
 
 def _places(spatial: Sequence[int], size: Sequence[int]) -> Iterator[list[int]]:

@@ -10,7 +10,7 @@ paper's solver is US-TIE.
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,10 +20,11 @@ from sfumato.data.images.file_names import image_stem
 from sfumato.data.images.image import arrange
 from sfumato.data.images.io import open_image
 from sfumato.physics import through_focus
-from sfumato.physics.phase_retrieval import MAX_ITERATIONS, solve, two_shot_phase
+from sfumato.physics.phase_retrieval import solve, two_shot_phase
+from sfumato.problems.photographs import central_square
 from sfumato.system.errors import ImageError, PairingError
 
-__all__ = ["Specimen", "Stack", "protocol", "read_stack", "two_shot_tie"]
+__all__ = ["ClinicalSpecimen", "Stack", "protocol", "read_stack", "two_shot_tie"]
 
 _PAPER_ORDER = 20
 
@@ -40,7 +41,7 @@ class Stack(NamedTuple):
     distances_um: list[float]
 
 
-class Specimen(NamedTuple):
+class ClinicalSpecimen(NamedTuple):
     """The result of the protocol for one stack.
 
     Attributes:
@@ -120,8 +121,7 @@ def _middle(stack: Tensor, side: int | None) -> Tensor:
             f"the planes have {stack.shape[-2]} x {stack.shape[-1]} pixels and crop_px is {side}; give a side from 1 "
             "to the shorter of them"
         )
-    top, left = ((size - side) // 2 for size in stack.shape[-2:])
-    return stack[..., top : top + side, left : left + side]
+    return central_square(stack, side)
 
 
 def _plane(path: Path) -> Tensor:
@@ -131,26 +131,15 @@ def _plane(path: Path) -> Tensor:
     return torch.from_numpy(image.read().astype(np.float32))
 
 
-def protocol(
-    stack: Stack,
-    *,
-    wavelength_um: float,
-    pixel_um: float,
-    shot_um: float = 2.0,
-    order: int | None = None,
-    solver: str = "us_tie",
-    max_iterations: int = MAX_ITERATIONS,
-) -> Specimen:
+def protocol(stack: Stack, *, shot_um: float = 2.0, order: int | None = None, **options: Any) -> ClinicalSpecimen:
     """Compute the pseudo truth of a stack, and pick the two shots that methods are given.
 
     Args:
         stack: The through-focus stack.
-        wavelength_um: Wavelength in the medium.
-        pixel_um: Side of a pixel.
         shot_um: Distance d of the two shots; the stack must have planes at +d and -d.
         order: Order of the polynomial; by default half the number of planes, and at most the paper's 20.
-        solver: Solver for the pseudo truth, see :func:`sfumato.physics.phase_retrieval.solve`; by default the paper's.
-        max_iterations: Largest number of iterations of the solver.
+        options: Options of :func:`sfumato.physics.phase_retrieval.solve` for the pseudo truth: the wavelength, the
+            pixel and the solver, which is the paper's by default.
 
     Raises:
         PairingError: If the planes of the two shots are not in the stack.
@@ -165,24 +154,19 @@ def protocol(
     planes = stack.planes.double()
     slope = through_focus.axial_derivative(planes, stack.distances_um, chosen)
     focus, *shots = (planes[_nearest(stack.distances_um, z)] for z in (0.0, shot_um, -shot_um))
-    optics = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
-    found = solve(slope, focus, solver=solver, max_iterations=max_iterations, **optics)
-    return Specimen(torch.stack(shots).float(), found.phase.float(), chosen, float(found.residual))
+    found = solve(slope, focus, **options)
+    return ClinicalSpecimen(torch.stack(shots).float(), found.phase.float(), chosen, float(found.residual))
 
 
-def two_shot_tie(
-    two_shot: Tensor,
-    *,
-    shot_um: float,
-    wavelength_um: float,
-    pixel_um: float,
-    solver: str = "us_tie",
-    max_iterations: int = MAX_ITERATIONS,
-) -> Tensor:
-    """Solve for the phase of two shots (2, H, W) at plus and minus ``shot_um``; their mean counts as in focus."""
-    optics = {"wavelength_um": wavelength_um, "pixel_um": pixel_um}
-    distances = (shot_um, -shot_um)
-    return two_shot_phase(two_shot, distances, solver=solver, max_iterations=max_iterations, **optics).phase.float()
+def two_shot_tie(two_shot: Tensor, *, shot_um: float, **options: Any) -> Tensor:
+    """Solve for the phase of two shots (2, H, W) at plus and minus ``shot_um``; their mean counts as in focus.
+
+    Args:
+        two_shot: The shots.
+        shot_um: Their distance from focus.
+        options: Options of :func:`sfumato.physics.phase_retrieval.solve`, whose solver is the paper's by default.
+    """
+    return two_shot_phase(two_shot, (shot_um, -shot_um), **options).phase.float()
 
 
 def _nearest(distances_um: list[float], z: float) -> int:

@@ -12,14 +12,14 @@ from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
 from sfumato.problems.microscopy_simulation import Microscope, image_field
 
-__all__ = ["FIELDS", "SEED", "Field", "Specimen", "simulate_specimens", "write_specimens"]
+__all__ = ["FIELDS", "SEED", "DemoField", "Specimen", "simulate_specimens", "write_specimens"]
 
 SEED = 8
 """Seed of the demo; the data of the bundled model have other seeds (experiments/zoo_data.py)."""
 _SIDE = 64
 
 
-class Field(NamedTuple):
+class DemoField(NamedTuple):
     """The number of a field of a structure, and its light level."""
 
     cell: int
@@ -28,10 +28,10 @@ class Field(NamedTuple):
 
 
 FIELDS = {
-    "microtubules": Field(0, 15),
-    "f_actin": Field(0, 160),
-    "endoplasmic_reticulum": Field(0, 65),
-    "coated_pits": Field(5, 40),  # earlier ones are nearly empty
+    "microtubules": DemoField(0, 15),
+    "f_actin": DemoField(0, 160),
+    "endoplasmic_reticulum": DemoField(0, 65),
+    "coated_pits": DemoField(5, 40),  # earlier ones are nearly empty
 }
 """One field of each structure, in the order of the demo."""
 

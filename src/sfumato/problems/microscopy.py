@@ -5,29 +5,16 @@ of a raw structured-illumination (SIM) stack, whose light patterns cancel, is th
 [CVDM Sec. 4.1]
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sfumato.data.images.view import View
-from sfumato.data.pairs import Pair
-from sfumato.data.sources import PairSource
-from sfumato.problems.request import Request, check_folder, parameters, sources
-from sfumato.system.errors import PairingError
+from sfumato.data.pairs import SPLITS, Pair
+from sfumato.data.sources import FilePairs, PairSource
+from sfumato.problems.request import Request, check_folder, keywords
+from sfumato.system.errors import PairingError, RecipeError
 
-__all__ = [
-    "BIOSR_FOLDERS",
-    "BIOSR_SPLITS",
-    "biosr",
-    "dlsim",
-    "open_biosr",
-    "open_dlsim",
-    "open_sted",
-    "open_storm",
-    "open_tsim",
-    "sted",
-    "storm",
-    "tsim",
-]
+__all__ = ["BIOSR_FOLDERS", "BIOSR_SPLITS", "DATA_SETS", "biosr", "dlsim", "open_data_set", "sted", "storm", "tsim"]
 
 BIOSR_FOLDERS = {
     "coated_pits": "CCPs",
@@ -44,19 +31,6 @@ _FRAMES = "STCZ"
 """Possible names of the axis of raw frames."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BioSRSettings:
-    """The range of BioSR's signal levels to use; level 1 has the least light.
-
-    Attributes:
-        min_level: First level.
-        max_level: Last level; the reticulum has 6, F-actin 12 and the others 9.
-    """
-
-    min_level: int = 1
-    max_level: int = 99
-
-
 def biosr(folder: Path, *, min_level: int = 1, max_level: int = 99) -> list[Pair]:
     """Find the pairs of the BioSR data set: the mean of nine raw SIM frames, and the SIM image at twice the sampling.
 
@@ -66,8 +40,8 @@ def biosr(folder: Path, *, min_level: int = 1, max_level: int = 99) -> list[Pair
 
     Args:
         folder: Parent of the folders of the structures, or one of them.
-        min_level: First signal level to use.
-        max_level: Last signal level to use.
+        min_level: First signal level to use; level 1 has the least light.
+        max_level: Last signal level to use; the reticulum has 6, F-actin 12 and the others 9.
 
     Returns:
         Pairs named like ``ER/Cell_016/level_03``.
@@ -101,21 +75,14 @@ def _biosr_split(cell: Path) -> str:
 
 
 def _biosr_target(cell: Path, level: str) -> Path:
-    candidates = [cell / "SIM_gt.mrc", cell / "GTSIM" / f"GTSIM_level_{level}.mrc"]
-    for target in candidates:
-        if target.exists():
-            return target
+    names = ("SIM_gt.mrc", f"GTSIM/GTSIM_level_{level}.mrc")
+    for name in names:
+        if (cell / name).exists():
+            return cell / name
     raise PairingError(
-        f"{cell} has raw frames of level {level} but no SIM image; expected {candidates[0].name} or "
-        f"GTSIM/{candidates[1].name}; unpack the archive again"
+        f"{cell} has raw frames of level {level} but no SIM image; expected {' or '.join(names)}; unpack the archive "
+        "again"
     )
-
-
-def open_biosr(request: Request) -> dict[str, PairSource]:
-    """Open BioSR, or a folder that `sfumato simulate microscopy --layout biosr` wrote."""
-    settings = parameters(BioSRSettings, request.forward)
-    pairs = biosr(request.folder, min_level=settings.min_level, max_level=settings.max_level)
-    return sources(pairs, request)
 
 
 def tsim(folder: Path) -> list[Pair]:
@@ -123,7 +90,6 @@ def tsim(folder: Path) -> list[Pair]:
 
     Each time point of a field is a condition for the field's single target. The last field is the test.
     """
-    check_folder(folder, expected="er1_raw.tif, er1_sim.tif and so on")
     raws = sorted(folder.glob("er*_raw.tif"))
     pairs = []
     for raw in raws:
@@ -135,28 +101,13 @@ def tsim(folder: Path) -> list[Pair]:
     return _some(pairs, folder, "er1_raw.tif")
 
 
-def open_tsim(request: Request) -> dict[str, PairSource]:
-    """Open widefield to SIM pairs of the endoplasmic reticulum (T-SIM)."""
-    parameters(NoSettings, request.forward)
-    return sources(tsim(request.folder), request)
-
-
 def dlsim(folder: Path) -> list[Pair]:
     """Find the DL-SIM test pairs: microtubules at low and high light, ``mt1_le_raw15.tif`` etc., and one SIM image."""
-    check_folder(folder, expected="mt1_le_raw15.tif, mt1_he_raw15.tif and mt1_he_sim.tif")
-    pairs = [
-        Pair(
-            raw.stem, View(raw, axes="ZYX", average="Z"), _partner(raw, f"{raw.stem.split('_')[0]}_he_sim.tif"), "test"
-        )
-        for raw in sorted(folder.glob("mt*_raw15.tif"))
-    ]
+    pairs = []
+    for raw in sorted(folder.glob("mt*_raw15.tif")):
+        target = _partner(raw, f"{raw.stem.partition('_')[0]}_he_sim.tif")
+        pairs.append(Pair(raw.stem, View(raw, axes="ZYX", average="Z"), target, "test"))
     return _some(pairs, folder, "mt1_le_raw15.tif")
-
-
-def open_dlsim(request: Request) -> dict[str, PairSource]:
-    """Open widefield to SIM pairs of microtubules (DL-SIM), one field for testing."""
-    parameters(NoSettings, request.forward)
-    return sources(dlsim(request.folder), request)
 
 
 _STED_CHANNELS = {
@@ -170,7 +121,6 @@ _STED_CHANNELS = {
 
 def sted(folder: Path) -> list[Pair]:
     """Find the confocal to STED pairs of TA-GAN: channels of ``axonal_rings_train.tif`` etc., split by file name."""
-    check_folder(folder, expected="axonal_rings_train.tif and so on")
     pairs = []
     for kind, channels in _STED_CHANNELS.items():
         for ending, split in (("train", "train"), ("valid", "validation"), ("test", "test")):
@@ -182,27 +132,6 @@ def sted(folder: Path) -> list[Pair]:
     return _some(pairs, folder, "axonal_rings_train.tif")
 
 
-def open_sted(request: Request) -> dict[str, PairSource]:
-    """Open confocal to STED pairs."""
-    parameters(NoSettings, request.forward)
-    return sources(sted(request.folder), request)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StormSettings:
-    """How STORM targets are binned, so that each pixel holds a few localisations.
-
-    Attributes:
-        bin: Side in STORM pixels of the blocks that become one pixel; four STORM pixels make one widefield pixel.
-    """
-
-    bin: int = 2
-
-    def __post_init__(self) -> None:
-        if self.bin not in (1, 2, 4):
-            raise ValueError(f"bin is {self.bin}; choose 1, 2 or 4")
-
-
 _STORM_SHIFT, _STORM_SAMPLING = 2, 4
 """By cross-correlation, STORM images are 2 of their pixels lower than widefield; 4 of them make a widefield pixel."""
 
@@ -210,14 +139,19 @@ _STORM_SHIFT, _STORM_SAMPLING = 2, 4
 def storm(folder: Path, *, bin: int = 2) -> list[Pair]:
     """Find and align the widefield to STORM pairs of SFSRM, ``mitochondria_wf.tif`` and ``mitochondria_storm.tif``.
 
-    STORM images are sparse, so targets are means over blocks of pixels. The field of mitochondria is for training, the
-    field of the endoplasmic reticulum for testing.
+    STORM images are sparse, so targets are means over blocks of pixels, each of which then holds a few localisations.
+    The field of mitochondria is for training, the field of the endoplasmic reticulum for testing.
 
     Args:
         folder: Folder of the files.
-        bin: Side in STORM pixels of the blocks that become one pixel.
+        bin: Side in STORM pixels of the blocks that become one pixel; four STORM pixels make one widefield pixel.
+
+    Raises:
+        RecipeError: If ``bin`` is not 1, 2 or 4.
+        PairingError: If there are no such files, or one has no partner.
     """
-    check_folder(folder, expected="mitochondria_wf.tif, mitochondria_storm.tif and so on")
+    if bin not in (1, 2, 4):
+        raise RecipeError(f"forward.bin is {bin}; choose 1, 2 or 4")
     pairs = []
     for path in sorted(folder.glob("*_wf.tif")):
         target = _partner(path, path.name.replace("_wf", "_storm"))
@@ -230,16 +164,6 @@ def storm(folder: Path, *, bin: int = 2) -> list[Pair]:
     return _some(pairs, folder, "mitochondria_wf.tif")
 
 
-def open_storm(request: Request) -> dict[str, PairSource]:
-    """Open widefield to STORM pairs."""
-    return sources(storm(request.folder, bin=parameters(StormSettings, request.forward).bin), request)
-
-
-@dataclass(frozen=True)
-class NoSettings:
-    """A problem without parameters."""
-
-
 def _partner(path: Path, name: str) -> Path:
     if not (found := path.with_name(name)).is_file():
         raise PairingError(f"{path} has no partner; expected {name} beside it; copy the data set again")
@@ -247,8 +171,34 @@ def _partner(path: Path, name: str) -> Path:
 
 
 def _some(pairs: list[Pair], folder: Path, example: str) -> list[Pair]:
+    check_folder(folder, expected=f"files such as {example}")
     if not pairs:
         raise PairingError(
             f"{folder} holds none of the files; expected some such as {example}; set data.folder to them"
         )
     return pairs
+
+
+DATA_SETS: Mapping[str, Callable[..., list[Pair]]] = {
+    "biosr": biosr,
+    "tsim": tsim,
+    "dlsim": dlsim,
+    "sted": sted,
+    "storm": storm,
+}
+"""The function that finds the pairs of each data set; its keyword arguments are the parameters in a recipe."""
+
+
+def open_data_set(name: str, request: Request) -> dict[str, PairSource]:
+    """Open a data set by split; pairs without a split are left out.
+
+    BioSR may also be a folder that `sfumato simulate microscopy --layout biosr` wrote.
+    """
+    find = DATA_SETS[name]
+    pairs = find(request.folder, **keywords(find, request.forward))
+    parts = {split: [pair for pair in pairs if pair.split == split] for split in SPLITS}
+    return {
+        split: FilePairs(part, upsample=request.upsample, cache_bytes=request.cache_bytes)
+        for split, part in parts.items()
+        if part
+    }

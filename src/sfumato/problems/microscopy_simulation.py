@@ -13,6 +13,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -232,18 +233,12 @@ def _write_biosr(folder: Path, field: Field) -> None:
     for place in places:
         place.mkdir(exist_ok=True)
 
-    def write(path: Path, pixels: Grey, pixel_um: float) -> None:
-        wavelength_um = microscope.wavelength_um
-        write_deltavision(
-            path, pixels, pixel_um=(pixel_um, _PLANES_UM), wavelength_um=wavelength_um, title="simulated by sfumato"
-        )
-
-    for level, raw in enumerate(field.raw, start=1):
-        write(places[0] / f"RawSIMData_level_{level:02d}.mrc", raw, microscope.pixel_um)
-        if per_level:
-            write(places[1] / f"GTSIM_level_{level:02d}.mrc", field.target, microscope.pixel_um / 2)
-    if not per_level:
-        write(folder / "SIM_gt.mrc", field.target, microscope.pixel_um / 2)
+    write = partial(write_deltavision, wavelength_um=microscope.wavelength_um, title="simulated by sfumato")
+    levels = [f"level_{level:02d}.mrc" for level in range(1, len(field.raw) + 1)]
+    for level, raw in zip(levels, field.raw, strict=True):
+        write(places[0] / f"RawSIMData_{level}", raw, pixel_um=(microscope.pixel_um, _PLANES_UM))
+    for name in [f"GTSIM_{level}" for level in levels] if per_level else ["SIM_gt.mrc"]:
+        write(places[1] / name, field.target, pixel_um=(microscope.pixel_um / 2, _PLANES_UM))
 
 
 def _write_pairs(folder: Path, out: Path, field: Field) -> Iterator[tuple[str, str]]:

@@ -4,9 +4,8 @@ The condition is the photograph downsampled by 4 or 8, with antialiasing, and up
 the target is the photograph. Both are computed for the whole square, and patches are cut out of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +15,13 @@ from torch import Tensor
 
 from sfumato.data.frames import enlarge_tensor, region
 from sfumato.data.pixel_hash import PairHashes
-from sfumato.data.source_files import SourceFile
 from sfumato.data.sources import PairSource
-from sfumato.problems.photographs import Photographs, find_photographs
+from sfumato.problems.photographs import PhotographPairs, Photographs, open_photographs
 from sfumato.problems.request import Request, parameters
 
 __all__ = ["DownsampledPairs", "NaturalSettings", "coarsen", "open_natural"]
+
+Array = NDArray[np.generic]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,47 +56,25 @@ def coarsen(image: Tensor, factor: int) -> Tensor:
     return enlarge_tensor(small.clamp(0, 1), (factor, factor)).reshape(image.shape)
 
 
-class DownsampledPairs:
-    """A :class:`~sfumato.data.sources.PairSource` of coarse and fine photographs in colour.
+class DownsampledPairs(PhotographPairs):
+    """Coarse and fine photographs in colour.
 
     Args:
         photographs: Photographs with 3 channels.
         factor: Downsampling factor of the conditions.
     """
 
-    ndim = 2
     condition_channels = target_channels = 3
-    dtypes: tuple[np.dtype[Any], np.dtype[Any]] = (np.dtype(np.float32), np.dtype(np.float32))
 
     def __init__(self, photographs: Photographs, factor: int) -> None:
-        self.photographs, self.factor = photographs, (factor, factor)
+        super().__init__(photographs)
+        self.factor = (factor, factor)
 
-    def __len__(self) -> int:
-        return len(self.photographs)
-
-    def name(self, sample: int) -> str:
-        """Name of the file."""
-        return self.photographs.name(sample)
-
-    def spatial(self, sample: int) -> tuple[int, ...]:
-        """Size of every sample."""
-        return (self.photographs.side_px,) * 2
-
-    def smallest(self) -> int:
-        """All samples have the same size."""
-        return 0
-
-    def read(
-        self, sample: int, corner: Sequence[int], size: Sequence[int]
-    ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Read condition and target, both (3, *size), from 0 to 1."""
         target = self.photographs.read(sample)
         condition = coarsen(torch.from_numpy(target), self.factor[0]).numpy()
         return region(condition, corner, size), region(target, corner, size)
-
-    def files(self) -> Iterator[SourceFile]:
-        """Files of the photographs."""
-        return self.photographs.files()
 
     def hashes(self, sample: int) -> PairHashes:
         """Hash of the photograph, which is the target and determines the condition."""
@@ -107,10 +85,6 @@ class DownsampledPairs:
 def open_natural(request: Request) -> dict[str, PairSource]:
     """Open the photographs of a folder, in ImageNet's layout or any other, by split."""
     settings = parameters(NaturalSettings, request.forward)
-    found = find_photographs(request.folder, validation_fraction=request.validation_fraction, seed=request.seed)
-    return {
-        split: DownsampledPairs(
-            Photographs(paths, side_px=settings.side_px, channels=3, cache_bytes=request.cache_bytes), settings.factor
-        )
-        for split, paths in found.items()
-    }
+    options = {"side_px": settings.side_px, "channels": 3, "cache_bytes": request.cache_bytes}
+    found = open_photographs(request, **options)
+    return {split: DownsampledPairs(photographs, settings.factor) for split, photographs in found.items()}

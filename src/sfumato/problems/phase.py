@@ -17,9 +17,8 @@ patches of photographs leaves errors of 1% of the intensity.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,18 +28,28 @@ from torch import Tensor
 
 from sfumato.data.frames import Completion, FrameCache, region
 from sfumato.data.order import uniform
-from sfumato.data.pixel_hash import PairHashes, pixel_hash
-from sfumato.data.source_files import SourceFile
+from sfumato.data.pairs import SPLITS
+from sfumato.data.pixel_hash import PairHashes, array_hash
 from sfumato.data.sources import PairSource
 from sfumato.diffusion.noise import NoiseField
 from sfumato.physics import fresnel, through_focus, tie
-from sfumato.problems.photographs import Photographs, find_photographs
-from sfumato.problems.request import Forward, Request, parameters
+from sfumato.problems.photographs import PhotographPairs, Photographs, central_square, open_photographs
+from sfumato.problems.request import ForwardParameters, Request, parameters
 from sfumato.system.errors import ImageError, RecipeError
 
-__all__ = ["Geometry", "PhasePairs", "PhaseSettings", "completion", "intensities", "open_phase", "transported"]
+__all__ = [
+    "Geometry",
+    "PhasePairs",
+    "PhaseSettings",
+    "intensities",
+    "open_phase",
+    "transport_solutions",
+    "transported",
+]
 
-_NOISE, _DISTANCE, _WAVELENGTH, _PIXEL = range(100, 104)
+Array = NDArray[np.generic]
+_NOISE = 100
+_GEOMETRY = {"defocus": 101, "wavelength": 102, "pixel": 103}
 """Purposes of random numbers, different from those that training draws (:mod:`sfumato.data.order`)."""
 
 
@@ -92,8 +101,8 @@ class PhaseSettings:
             raise ValueError(
                 f"planes are {self.planes} and noise is {self.noise}; give a plane, and noise of 0 or more"
             )
-        for name in ("defocus", "wavelength", "pixel"):
-            low, high = getattr(self, f"{name}_um"), getattr(self, f"{name}_max_um")
+        for name in _GEOMETRY:
+            low, high = self.ends_um(name)
             if (high and abs(high) < abs(low)) or high * low < 0:
                 raise ValueError(f"{name}_um is {low} and {name}_max_um {high}; give the smaller first, of one sign")
             if high and self.transport_dampings:
@@ -106,6 +115,10 @@ class PhaseSettings:
                 f"transport_dampings are {self.transport_dampings} and planes are {self.planes}; the transport "
                 "equation is solved from different planes: give two or more, and dampings above 0"
             )
+
+    def ends_um(self, name: str) -> tuple[float, float]:
+        """The two ends of a parameter of the geometry, such as ``defocus``; the upper one is 0 if it is not random."""
+        return getattr(self, f"{name}_um"), getattr(self, f"{name}_max_um")
 
     @property
     def furthest(self) -> "Geometry":
@@ -194,7 +207,7 @@ def transported(light: Tensor, settings: PhaseSettings) -> Tensor:
     return torch.cat([light, (found - found.mean((1, 2), keepdim=True)).to(light)])
 
 
-def completion(forward: Forward) -> Completion | None:
+def transport_solutions(forward: ForwardParameters) -> Completion | None:
     """Return the completion that appends solutions to measured images (K, H, W); None if the recipe uses none.
 
     The completion raises ImageError if an image has other channels or no light.
@@ -203,7 +216,7 @@ def completion(forward: Forward) -> Completion | None:
     if not settings.transport_dampings:
         return None
 
-    def complete(measured: NDArray[np.generic]) -> NDArray[np.float32]:
+    def complete(measured: Array) -> NDArray[np.float32]:
         light = torch.from_numpy(np.ascontiguousarray(measured).astype(np.float32))
         try:
             return transported(light, settings).numpy()
@@ -214,8 +227,8 @@ def completion(forward: Forward) -> Completion | None:
     return Completion(planes, planes + len(settings.transport_dampings), complete)
 
 
-class PhasePairs:
-    """A :class:`~sfumato.data.sources.PairSource` of defocused intensities and phases in radians.
+class PhasePairs(PhotographPairs):
+    """Defocused intensities and phases in radians.
 
     Args:
         photographs: Grey photographs.
@@ -229,9 +242,7 @@ class PhasePairs:
         cache_bytes: Largest amount of simulated data kept in memory.
     """
 
-    ndim = 2
     target_channels = 1
-    dtypes: tuple[np.dtype[Any], np.dtype[Any]] = (np.dtype(np.float32), np.dtype(np.float32))
     factor = (1, 1)
 
     def __init__(
@@ -244,9 +255,10 @@ class PhasePairs:
         is_mirrored: bool = True,
         cache_bytes: int = 2**31,
     ) -> None:
-        self.photographs, self.settings, self.seed, self.is_noisy = photographs, settings, seed, is_noisy
         self._border = 0 if is_mirrored and not settings.transport_dampings else settings.furthest.reach
-        if photographs.side_px <= 2 * self._border:
+        super().__init__(photographs, draws=settings.draws, border=self._border)
+        self.settings, self.seed, self.is_noisy = settings, seed, is_noisy
+        if self.side_px <= 0:
             raise RecipeError(
                 f"photographs have {photographs.side_px} pixels a side, and light travels {self._border} sideways; "
                 "expected pixels that see no border; give a larger forward.side_px, or less defocus"
@@ -254,38 +266,16 @@ class PhasePairs:
         self._cache = FrameCache(cache_bytes)
         self.condition_channels = len(settings.planes) + len(settings.transport_dampings)
 
-    def __len__(self) -> int:
-        return len(self.photographs) * self.settings.draws
-
-    def name(self, sample: int) -> str:
-        """Name of the photograph, with the number of the draw if it has several."""
-        draw, photograph = divmod(sample, len(self.photographs))
-        name = self.photographs.name(photograph)
-        return f"{name}[{draw}]" if self.settings.draws > 1 else name
-
-    def spatial(self, sample: int) -> tuple[int, ...]:
-        """Size of every sample."""
-        return (self.photographs.side_px - 2 * self._border,) * 2
-
-    def smallest(self) -> int:
-        """All samples have the same size."""
-        return 0
-
     def geometry(self, sample: int) -> Geometry:
         """How a sample is imaged."""
-        settings = self.settings
-        defocus = self._between(settings.defocus_um, settings.defocus_max_um, _DISTANCE, sample)
-        wavelength = self._between(settings.wavelength_um, settings.wavelength_max_um, _WAVELENGTH, sample)
-        pixel = self._between(settings.pixel_um, settings.pixel_max_um, _PIXEL, sample)
-        return Geometry(tuple(defocus * plane for plane in settings.planes), wavelength, pixel)
+        defocus, wavelength, pixel = (self._drawn_um(name, sample) for name in _GEOMETRY)
+        return Geometry(tuple(defocus * plane for plane in self.settings.planes), wavelength, pixel)
 
     def noise_level(self, sample: int) -> float:
         """The sample's xi."""
         return self.settings.noise * self._drawn(_NOISE, sample) if self.is_noisy else 0.0
 
-    def read(
-        self, sample: int, corner: Sequence[int], size: Sequence[int]
-    ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
+    def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Read condition (K, *size) and phase (1, *size)."""
         whole = self._cache.get(sample, lambda: self._simulate(sample))
         part = region(whole, corner, size).astype(np.float32)
@@ -293,22 +283,15 @@ class PhasePairs:
         light = self._noisy(torch.from_numpy(part[:planes]), sample, corner)
         return np.concatenate([light.numpy(), part[planes:-1]]), part[-1:]
 
-    def files(self) -> Iterator[SourceFile]:
-        """Files of the photographs."""
-        return self.photographs.files()
-
     def hashes(self, sample: int) -> PairHashes:
         """Hashes of the photograph, as the condition's noise and geometry are random, and of the phase."""
-        phase = self._phases(sample)[1].numpy()
-        return PairHashes(
-            self.photographs.hash(sample % len(self.photographs)),
-            pixel_hash(partial(region, phase), 1, phase.shape[1:]),
-        )
+        photograph = self.photographs.hash(sample % len(self.photographs))
+        return PairHashes(photograph, array_hash(self._phases(sample)[1].numpy()))
 
     def _simulate(self, sample: int) -> NDArray[np.float32]:
         """Simulate intensities without noise, solutions from noisy intensities if any, and the phase; (K + 1, H, W)."""
         whole, phase = self._phases(sample)
-        light = self._middle(intensities(whole[0], self.geometry(sample)))
+        light = central_square(intensities(whole[0], self.geometry(sample)), self.side_px)
         solutions = light[:0]
         if self.settings.transport_dampings:
             solutions = transported(self._noisy(light, sample, (0, 0)), self.settings)[len(light) :]
@@ -318,14 +301,9 @@ class PhasePairs:
         """Phase of the whole photograph, and of the part used as the target; each (1, H, W)."""
         grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
         whole = self.settings.phase_range_rad * grey
-        phase = self._middle(whole)
+        phase = central_square(whole, self.side_px)
         # Mean 0, like the solutions; otherwise each part of a large image would get a mean of its own.
         return whole, phase - phase.mean() if self.settings.transport_dampings else phase
-
-    def _middle(self, whole: Tensor) -> Tensor:
-        """Crop to the pixels that no light from beyond the photograph reaches, if borders are cut off."""
-        inside: tuple[Any, ...] = (..., *(slice(self._border, length - self._border) for length in whole.shape[1:]))
-        return whole[inside]
 
     def _noisy(self, light: Tensor, sample: int, corner: Sequence[int]) -> Tensor:
         """Add camera noise to the part of a sample that starts at a corner."""
@@ -339,23 +317,25 @@ class PhasePairs:
     def _drawn(self, use: int, sample: int) -> float:
         return float(uniform(self.seed, use, sample)[0])
 
-    def _between(self, low: float, high: float, use: int, sample: int) -> float:
-        return low * (high / low) ** self._drawn(use, sample) if high else low
+    def _drawn_um(self, name: str, sample: int) -> float:
+        low, high = self.settings.ends_um(name)
+        return low * (high / low) ** self._drawn(_GEOMETRY[name], sample) if high else low
 
 
 def open_phase(request: Request) -> dict[str, PairSource]:
     """Open phases from the photographs of a folder (ImageNet, HCOCO or any), by split; tests have no noise."""
     settings = parameters(PhaseSettings, request.forward)
-    found = find_photographs(request.folder, validation_fraction=request.validation_fraction, seed=request.seed)
+    # With one draw, a photograph is read once: the simulated sample is kept instead.
+    options = {"side_px": settings.side_px, "cache_bytes": request.cache_bytes if settings.draws > 1 else 0}
     return {
         split: PhasePairs(
-            Photographs(paths, side_px=settings.side_px, cache_bytes=request.cache_bytes if settings.draws > 1 else 0),
+            photographs,
             settings,
             # Splits have separate seeds; otherwise sample 0 of each would have the same noise.
-            seed=(request.seed + {"train": 0, "validation": 1, "test": 2}[split] * 2**32) % 2**64,
+            seed=(request.seed + SPLITS.index(split) * 2**32) % 2**64,
             is_noisy=split != "test",
             is_mirrored=split == "train",
             cache_bytes=request.cache_bytes,
         )
-        for split, paths in found.items()
+        for split, photographs in open_photographs(request, **options).items()
     }

@@ -5,8 +5,8 @@ With equal squares there is no need to open every file before training, which wo
 
 import os
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,16 +14,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.frames import FrameCache, region
+from sfumato.data.frames import FrameCache
 from sfumato.data.images.image import arrange
 from sfumato.data.images.io import open_image
 from sfumato.data.pairs import Pair, split_pairs
-from sfumato.data.pixel_hash import pixel_hash
+from sfumato.data.pixel_hash import array_hash
 from sfumato.data.source_files import SourceFile
-from sfumato.problems.request import check_folder
+from sfumato.problems.request import Request, check_folder
 from sfumato.system.errors import ImageError, PairingError, RecipeError
 
-__all__ = ["Photographs", "find_photographs"]
+__all__ = ["PhotographPairs", "Photographs", "central_square", "find_photographs", "open_photographs"]
 
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff")
 _SPLIT_FOLDERS = {"train": "train", "val": "validation", "validation": "validation", "test": "test"}
@@ -126,8 +126,7 @@ class Photographs:
 
     def hash(self, index: int) -> int | None:
         """Hash of the square; None if it is blank."""
-        pixels = self.read(index)
-        return pixel_hash(partial(region, pixels), self.channels, pixels.shape[1:])
+        return array_hash(self.read(index))
 
     def _load(self, path: str) -> NDArray[np.float32]:
         image = open_image(path)
@@ -138,6 +137,49 @@ class Photographs:
         if image.dtype.kind in "iu":
             pixels = pixels / np.iinfo(image.dtype).max
         return _square(_in_channels(pixels if pixels.ndim == 3 else pixels[None], self.channels), self.side_px).numpy()
+
+
+class PhotographPairs:
+    """Base class of a :class:`~sfumato.data.sources.PairSource` whose samples are made of photographs as they are read.
+
+    Args:
+        photographs: The photographs.
+        draws: Number of samples per photograph.
+        border: Pixels at each border of a photograph that samples do not have.
+    """
+
+    ndim = 2
+    dtypes: tuple[np.dtype[Any], np.dtype[Any]] = (np.dtype(np.float32), np.dtype(np.float32))
+
+    def __init__(self, photographs: Photographs, *, draws: int = 1, border: int = 0) -> None:
+        self.photographs, self.draws, self.side_px = photographs, draws, photographs.side_px - 2 * border
+
+    def __len__(self) -> int:
+        return len(self.photographs) * self.draws
+
+    def name(self, sample: int) -> str:
+        """Name of the photograph, with the number of the draw if it has several."""
+        draw, photograph = divmod(sample, len(self.photographs))
+        name = self.photographs.name(photograph)
+        return f"{name}[{draw}]" if self.draws > 1 else name
+
+    def spatial(self, sample: int) -> tuple[int, ...]:
+        """Size of every sample."""
+        return self.side_px, self.side_px
+
+    def smallest(self) -> int:
+        """All samples have the same size."""
+        return 0
+
+    def files(self) -> Iterator[SourceFile]:
+        """Files of the photographs."""
+        return self.photographs.files()
+
+
+def open_photographs(request: Request, **options: Any) -> dict[str, Photographs]:
+    """Open the photographs of a folder by split; ``options`` are those of :class:`Photographs`."""
+    found = find_photographs(request.folder, validation_fraction=request.validation_fraction, seed=request.seed)
+    return {split: Photographs(paths, **options) for split, paths in found.items()}
 
 
 def _in_channels(pixels: Tensor, channels: int) -> Tensor:
@@ -152,10 +194,19 @@ def _in_channels(pixels: Tensor, channels: int) -> Tensor:
 
 def _square(pixels: Tensor, side: int) -> Tensor:
     """Resize the central square of (C, H, W) to (C, side, side)."""
-    height, width = pixels.shape[-2:]
-    short = min(height, width)
-    top, left = (height - short) // 2, (width - short) // 2
-    middle = pixels[None, :, top : top + short, left : left + short]
+    short = min(pixels.shape[-2:])
+    middle = central_square(pixels, short)
     if short == side:
-        return middle[0]
-    return F.interpolate(middle, size=(side, side), mode="bicubic", antialias=True)[0].clamp(0, 1)
+        return middle
+    return F.interpolate(middle[None], size=(side, side), mode="bicubic", antialias=True)[0].clamp(0, 1)
+
+
+def central_square(pixels: Tensor, side: int) -> Tensor:
+    """Cut the square of this side out of the middle of images (..., H, W).
+
+    Example:
+        >>> central_square(torch.arange(5).expand(3, 5), 1).tolist()
+        [[2]]
+    """
+    top, left = ((length - side) // 2 for length in pixels.shape[-2:])
+    return pixels[..., top : top + side, left : left + side]

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -11,18 +12,14 @@ from sfumato.data.frames import Completion
 from sfumato.data.images.shares import brightest
 from sfumato.data.sources import PairSource
 from sfumato.problems import microscopy, natural, phase
-from sfumato.problems.request import Forward, Request
+from sfumato.problems.request import ForwardParameters, Request
 from sfumato.system.errors import RecipeError
 
 __all__ = ["PROBLEMS", "completion", "full_scale", "open_problem", "takes_shares"]
 
 PROBLEMS: Mapping[str, Callable[[Request], dict[str, PairSource]]] = MappingProxyType(
     {
-        "biosr": microscopy.open_biosr,
-        "tsim": microscopy.open_tsim,
-        "dlsim": microscopy.open_dlsim,
-        "sted": microscopy.open_sted,
-        "storm": microscopy.open_storm,
+        **{name: partial(microscopy.open_data_set, name) for name in microscopy.DATA_SETS},
         "phase": phase.open_phase,
         "natural": natural.open_natural,
     }
@@ -30,13 +27,9 @@ PROBLEMS: Mapping[str, Callable[[Request], dict[str, PairSource]]] = MappingProx
 """Problems by name. `pairs`, which uses image pairs as they are, is not listed."""
 
 
-_SHARES = frozenset({"natural"})
-"""Problems whose conditions are pictures, read as shares of the largest value of their type."""
-
-
 def takes_shares(word: str) -> bool:
     """Whether models of a problem take pictures as shares of the largest value of their type."""
-    return word in _SHARES
+    return word == "natural"
 
 
 def full_scale(word: str, dtype: np.dtype[Any]) -> float:
@@ -49,14 +42,14 @@ def full_scale(word: str, dtype: np.dtype[Any]) -> float:
     return brightest(dtype) if takes_shares(word) else 1.0
 
 
-def completion(word: str, forward: Forward) -> Completion | None:
+def completion(word: str, forward: ForwardParameters) -> Completion | None:
     """Return how to compute the channels of a problem's conditions that are not measured; None if all are measured.
 
     Example:
         >>> completion("phase", {}) is None, completion("phase", {"transport_dampings": [1e-6]}) is None
         (True, False)
     """
-    return phase.completion(forward) if word == "phase" else None
+    return phase.transport_solutions(forward) if word == "phase" else None
 
 
 def open_problem(word: str, request: Request) -> dict[str, PairSource]:

@@ -1,19 +1,17 @@
 """Pass the relevant part of a recipe to a problem, and check its `forward` parameters."""
 
-import dataclasses
 import difflib
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sfumato.data.pairs import SPLITS, Pair
-from sfumato.data.sources import FilePairs, PairSource
 from sfumato.system.errors import PairingError, RecipeError
 
-__all__ = ["Forward", "Request", "check_folder", "parameters", "sources"]
+__all__ = ["ForwardParameters", "Request", "check_folder", "keywords", "parameters"]
 
-Forward = Mapping[str, float | Sequence[float]]
+ForwardParameters = Mapping[str, float | Sequence[float]]
 """Parameters by name with units, such as `pixel_um`; lists where a parameter has several values."""
 Settings = TypeVar("Settings")
 
@@ -32,33 +30,42 @@ class Request:
     """
 
     folder: Path
-    forward: Forward = field(default_factory=dict)
+    forward: ForwardParameters = field(default_factory=dict)
     seed: int = 0
     validation_fraction: float = 0.1
     upsample: bool = False
     cache_bytes: int = 2**31
 
 
-def parameters(kind: type[Settings], forward: Forward) -> Settings:
+def parameters(kind: type[Settings], forward: ForwardParameters) -> Settings:
     """Make the settings of a problem, a dataclass with defaults, from the parameters in a recipe.
+
+    Raises:
+        RecipeError: If a name is unknown or a value is invalid.
+    """
+    values = keywords(kind, forward)
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise RecipeError(f"forward: {error}") from error
+
+
+def keywords(function: Callable[..., object], forward: ForwardParameters) -> dict[str, Any]:
+    """Return the parameters in a recipe as the keyword arguments of a function, in the types of its defaults.
 
     A parameter must be a whole number if its default is one, and a list if its default is a tuple.
 
     Raises:
         RecipeError: If a name is unknown or a value has the wrong type.
     """
-    fields = {f.name: f.default for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for name, value in forward.items():
-        if name not in fields:
-            near = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(fields) or 'none'}"
+    found = inspect.signature(function).parameters.values()
+    defaults = {p.name: p.default for p in found if p.kind is p.KEYWORD_ONLY}
+    for name in forward:
+        if name not in defaults:
+            near = difflib.get_close_matches(name, defaults, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(defaults) or 'none'}"
             raise RecipeError(f"forward has no parameter {name!r}; {hint}")
-        values[name] = _like(fields[name], name, value)
-    try:
-        return kind(**values)
-    except ValueError as error:
-        raise RecipeError(f"forward: {error}") from error
+    return {name: _like(defaults[name], name, value) for name, value in forward.items()}
 
 
 def _like(default: object, name: str, value: float | Sequence[float]) -> object:
@@ -82,13 +89,3 @@ def check_folder(folder: Path, *, expected: str) -> None:
     """
     if not folder.is_dir():
         raise PairingError(f"the folder {folder} does not exist; expected {expected}; set data.folder to its path")
-
-
-def sources(pairs: Sequence[Pair], request: Request) -> dict[str, PairSource]:
-    """Open the pairs of each split; pairs without a split are left out."""
-    parts = {split: [pair for pair in pairs if pair.split == split] for split in SPLITS}
-    return {
-        split: FilePairs(part, upsample=request.upsample, cache_bytes=request.cache_bytes)
-        for split, part in parts.items()
-        if part
-    }
