@@ -3,7 +3,7 @@
 import json
 import math
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from sfumato.data import normalize
-from sfumato.data.normalize import Normalization, fit, fit_together
+from sfumato.data.normalize import Normalization, fit_together
 from sfumato.system.errors import PairingError
 
 LEVELS = (0.001, 0.999)
@@ -26,6 +26,10 @@ def images(number: int, dtype: Any = np.float32, channels: int = 2, side: int = 
     draw = np.random.default_rng(0)
     scale = np.array([300.0, 7.0, 40.0])[:channels, None, None]
     return [(draw.gamma(1.5, size=(channels, side + i, side)) * scale + 10).astype(dtype) for i in range(number)]
+
+
+def fit(kind: Any, sets: Iterable[NDArray[Any]], quantiles: tuple[float, float] = LEVELS) -> Normalization:
+    return fit_together(kind, ((image,) for image in sets), quantiles)[0]
 
 
 def pooled(sets: list[NDArray[Any]]) -> NDArray[np.float64]:

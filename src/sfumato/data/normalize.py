@@ -11,7 +11,7 @@ channel are kept. From at least M = 2**20 pixels, a quantile at level q is off b
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -24,7 +24,7 @@ from sfumato.data.images.pixels import MOST_WHOLE, floats
 from sfumato.data.order import uniform
 from sfumato.system.errors import PairingError
 
-__all__ = ["Normalization", "fit", "fit_together"]
+__all__ = ["Normalization", "fit_together"]
 
 _BLOCK = 2**20
 """Pixels converted to float64 at a time."""
@@ -123,44 +123,31 @@ def _numbers(name: str, values: Any) -> tuple[float, ...]:
         raise ValueError(f"{name} has a number beyond the range of floats") from None
 
 
-def fit(
+def fit_together(
     kind: Literal["quantile", "mean_std"],
-    arrays: Iterable[NDArray[Any]],
+    images: Iterable[tuple[NDArray[Any], ...]],
     quantiles: tuple[float, float] = (0.001, 0.999),
-) -> Normalization:
-    """Fit the normalisation of a training set in one pass; every pixel counts once.
+) -> list[Normalization]:
+    """Fit the normalisations of sets whose images are read together, such as conditions and targets, in one pass.
+
+    Every pixel counts once.
 
     Args:
         kind: ``quantile`` maps the two quantiles to -1 and 1; ``mean_std`` maps the mean to 0 and the standard
             deviation to 1. Each channel is treated separately.
-        arrays: Images of shape (C, *spatial), all with the same C.
+        images: Tuples with one image of each set, shape (C, *spatial), with the same C in all images of a set.
         quantiles: Levels for ``quantile``; values between two pixels are interpolated as in ``numpy.quantile``.
+
+    Returns:
+        One normalisation per set.
 
     Raises:
         PairingError: If a channel is constant (at its quantiles), an image has NaN or infinite pixels, or images differ
             in their number of channels.
 
     Example:
-        >>> fit("quantile", [np.arange(5).reshape(1, 5)], quantiles=(0.0, 1.0))
-        Normalization(offset=(2.0,), scale=(2.0,))
-    """
-    return fit_together(kind, ((array,) for array in arrays), quantiles)[0]
-
-
-def fit_together(
-    kind: Literal["quantile", "mean_std"],
-    images: Iterable[tuple[NDArray[Any], ...]],
-    quantiles: tuple[float, float] = (0.001, 0.999),
-) -> list[Normalization]:
-    """Fit the normalisations of several sets whose images are read together, such as conditions and targets.
-
-    Args:
-        kind: As for :func:`fit`.
-        images: Tuples with one image of each set.
-        quantiles: As for :func:`fit`.
-
-    Returns:
-        One normalisation per set.
+        >>> fit_together("quantile", [(np.arange(5).reshape(1, 5),)], quantiles=(0.0, 1.0))
+        [Normalization(offset=(2.0,), scale=(2.0,))]
     """
     if kind not in ("quantile", "mean_std"):
         raise ValueError(f"kind is {kind!r}; choose 'quantile' or 'mean_std'")
@@ -252,7 +239,7 @@ class _Quantiles:
 
     def __init__(self, levels: tuple[float, float]) -> None:
         self._levels = levels
-        self._histograms: NDArray[np.int64] | None = None
+        self._histograms: NDArray[np.int64] = np.zeros((0, 0), dtype=np.int64)
         self._kept: list[NDArray[np.float64]] = []
         self._num_kept = 0
         self._stride = 1
@@ -264,7 +251,7 @@ class _Quantiles:
             self._sample(number, array)
 
     def _count_values(self, array: NDArray[Any]) -> None:
-        if self._histograms is None:
+        if not len(self._histograms):
             self._histograms = np.zeros((len(array), _HIGHEST - _LOWEST + 1), dtype=np.int64)
         for channel, histogram in zip(array, self._histograms, strict=True):
             for start in range(0, len(channel), _BLOCK):
@@ -285,8 +272,8 @@ class _Quantiles:
 
     def normalization(self) -> Normalization:
         offset, scale = [], []
-        for channel, value_at in enumerate(self._order_statistics()):
-            low, high = (value_at(level) for level in self._levels)
+        for channel, pixels in enumerate(self._sorted_pixels()):
+            low, high = (_quantile(*pixels, level) for level in self._levels)
             if low == high:
                 raise PairingError(
                     f"channel {channel} of the training set is {low:g} at both quantiles {self._levels[0]:g} and "
@@ -297,32 +284,22 @@ class _Quantiles:
             scale.append(high / 2 - low / 2)
         return _normalization(offset, scale)
 
-    def _order_statistics(self) -> Iterator[Callable[[float], float]]:
-        """Yield, for each channel, the function from a level to its quantile."""
-        kept = np.concatenate(self._kept, axis=1) if self._kept else None
-        histograms = self._histograms
-        channels = len(kept) if kept is not None else len(histograms) if histograms is not None else 0
-        for channel in range(channels):
-            values: NDArray[np.float64] = np.empty(0)
-            weights: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-            if histograms is not None:
-                present = np.flatnonzero(histograms[channel])
-                values, weights = (present + _LOWEST).astype(np.float64), histograms[channel][present]
-            if kept is not None:
-                values = np.concatenate([values, kept[channel]])
-                weights = np.concatenate([weights, np.full(kept.shape[1], self._stride)])
+    def _sorted_pixels(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+        """Yield the sorted values of each channel, and the number of pixels up to each value."""
+        kept = np.concatenate(self._kept, axis=1) if self._kept else np.zeros((len(self._histograms), 0))
+        histograms = self._histograms if len(self._histograms) else np.zeros((len(kept), 0), dtype=np.int64)
+        for sampled, histogram in zip(kept, histograms, strict=True):
+            present = np.flatnonzero(histogram)
+            values = np.concatenate([(present + _LOWEST).astype(np.float64), sampled])
+            weights = np.concatenate([histogram[present], np.full(len(sampled), self._stride)])
             order = np.argsort(values, kind="stable")
-            yield _quantile_function(values[order], np.cumsum(weights[order]))
+            yield values[order], np.cumsum(weights[order])
 
 
-def _quantile_function(values: NDArray[np.float64], counts: NDArray[np.int64]) -> Callable[[float], float]:
-    """Return the quantile function of sorted values, given the cumulative number of pixels up to each value."""
-
-    def quantile(level: float) -> float:
-        position = level * float(counts[-1] - 1)
-        below = math.floor(position)
-        places = np.searchsorted(counts, [below, min(below + 1, int(counts[-1]) - 1)], side="right")
-        low, high = values[places].tolist()
-        return float(low + (high - low) * (position - below))
-
-    return quantile
+def _quantile(values: NDArray[np.float64], counts: NDArray[np.int64], level: float) -> float:
+    """Quantile of sorted values, given the number of pixels up to each value."""
+    position = level * float(counts[-1] - 1)
+    below = math.floor(position)
+    places = np.searchsorted(counts, [below, min(below + 1, int(counts[-1]) - 1)], side="right")
+    low, high = values[places].tolist()
+    return float(low + (high - low) * (position - below))
