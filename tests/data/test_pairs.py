@@ -237,7 +237,7 @@ def test_bad_pixels_and_small_images_are_named(tmp_path: Path) -> None:
 
 
 def test_prefetch_keeps_the_order_and_passes_errors_on() -> None:
-    assert list(prefetch(lambda step: step * step, range(10), workers=3)) == [step * step for step in range(10)]
+    assert list(prefetch(lambda step: step * step, range(10))) == [step * step for step in range(10)]
 
     def broken(step: int) -> int:
         if step == 3:

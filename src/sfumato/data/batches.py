@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -18,6 +19,8 @@ from sfumato.system.errors import PairingError
 __all__ = ["Batch", "PatchBatches", "check_patch_fits", "prefetch"]
 
 Result = TypeVar("Result")
+_AHEAD = 4
+"""Batches that are prepared ahead."""
 
 
 class Batch(NamedTuple):
@@ -33,10 +36,11 @@ class Batch(NamedTuple):
     """Numbers of the samples in the source that the patches come from."""
 
 
+@dataclass(frozen=True)
 class PatchBatches:
     """Draw the patches of a global step, as a pure function of (seed, step, position in the global batch).
 
-    Args:
+    Attributes:
         source: The samples.
         order: Decides which samples are drawn, where patches are cut and how they are turned.
         patch: Side of a patch in pixels.
@@ -45,20 +49,16 @@ class PatchBatches:
         target: Normalisation of targets.
     """
 
-    def __init__(
-        self,
-        source: PairSource,
-        order: Order,
-        *,
-        patch: int,
-        augment: bool,
-        condition: Normalization,
-        target: Normalization,
-    ) -> None:
-        check_patch_fits(source, patch)
-        self.source, self.order = source, order
-        self.patch, self.augment = patch, augment
-        self.condition, self.target = condition, target
+    source: PairSource
+    order: Order
+    _: KW_ONLY
+    patch: int
+    augment: bool
+    condition: Normalization
+    target: Normalization
+
+    def __post_init__(self) -> None:
+        check_patch_fits(self.source, self.patch)
 
     def __call__(self, step: int, positions: range) -> Batch:
         """Return the patches at the given positions of the global batch."""
@@ -101,17 +101,15 @@ def _turned(patch: NDArray[np.generic], turn: int) -> NDArray[np.generic]:
     return np.flip(patch, -1) if turn >= 4 else patch
 
 
-def prefetch(
-    make: Callable[[int], Result], steps: Sequence[int], *, workers: int = 1, ahead: int = 4
-) -> Iterator[Result]:
-    """Yield ``make(step)`` for each step in order, while threads prepare the next ones."""
-    with ThreadPoolExecutor(workers, thread_name_prefix="batches") as pool:
+def prefetch(make: Callable[[int], Result], steps: Sequence[int]) -> Iterator[Result]:
+    """Yield ``make(step)`` for each step in order, while a thread prepares the next ones."""
+    with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
         waiting: deque[Future[Result]] = deque()
         remaining = iter(steps)
         try:
             for step in remaining:
                 waiting.append(pool.submit(make, step))
-                if len(waiting) > ahead:
+                if len(waiting) > _AHEAD:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -158,11 +158,8 @@ def corners(spatial: Sequence[int], side: int) -> Iterator[tuple[int, ...]]:
         >>> list(corners((4, 10), 4))
         [(0, 0), (0, 4), (0, 6)]
     """
-    starts = [
-        [min(start, max(length - side, 0)) for start in range(0, length, side)] if length > side else [0]
-        for length in spatial
-    ]
-    yield from itertools.product(*(dict.fromkeys(axis) for axis in starts))
+    starts = [[min(start, max(length - side, 0)) for start in range(0, length, side)] for length in spatial]
+    yield from itertools.product(*map(dict.fromkeys, starts))
 
 
 def features(patch: NDArray[np.generic], unit: Sequence[float]) -> Floats:
@@ -309,10 +306,7 @@ def log_spectrum(patch: Floats, *, least: float | Floats) -> Floats:
 @functools.lru_cache(8)
 def _rings(spatial: tuple[int, ...]) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
     """For one patch size: the window (1, *spatial), the ring of each frequency (flat), and the size of each ring."""
-    window = np.ones(())
-    for axis, length in enumerate(spatial, start=1):
-        shape = [-1 if a == axis else 1 for a in range(len(spatial) + 1)]
-        window = window * np.hanning(length).reshape(shape)
+    window = functools.reduce(np.multiply.outer, map(np.hanning, spatial))[None]
     frequencies = np.meshgrid(*(np.fft.fftfreq(length) for length in spatial), indexing="ij")
     radius = np.sqrt(sum(f**2 for f in frequencies))
     bins = np.minimum((radius / 0.5 * _BINS).astype(int), _BINS).ravel()

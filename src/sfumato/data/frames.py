@@ -47,16 +47,13 @@ class Frames(Protocol):
     @property
     def spatial(self) -> tuple[int, ...]:
         """Size of a frame in pixels."""
-        ...
 
     @property
     def channels(self) -> int:
         """Number of channels."""
-        ...
 
     def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> Array:
         """Read a region of one frame, shape (channels, *size)."""
-        ...
 
 
 def region(image: Array, corner: Sequence[int], size: Sequence[int]) -> Array:

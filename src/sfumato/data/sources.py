@@ -55,35 +55,27 @@ class PairSource(Protocol):
 
         Conditions are returned on the target's grid; this is the factor by which they were upsampled.
         """
-        ...
 
     def __len__(self) -> int:
         """Number of samples."""
-        ...
 
     def name(self, sample: int) -> str:
         """What to call a sample in messages."""
-        ...
 
     def spatial(self, sample: int) -> tuple[int, ...]:
         """Size of a sample's target in pixels."""
-        ...
 
     def smallest(self) -> int:
         """A sample with the shortest side."""
-        ...
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Read condition (K, *size) and target (C, *size) of a region, as stored."""
-        ...
 
     def files(self) -> Iterator[SourceFile]:
         """Yield the files that samples are read from, in order; a file with several roles is yielded once per role."""
-        ...
 
     def hashes(self, sample: int) -> PairHashes:
         """Hashes that identify the images elsewhere: taken before rescaling, and without simulated noise."""
-        ...
 
 
 class FrameReader:
@@ -133,6 +125,10 @@ class FilePairs:
         upsample: Upsample smaller conditions to the target's grid (bicubic).
         shares: Divide integer images by the largest value of their type.
         cache_bytes: Largest amount of decoded data kept in memory.
+
+    Attributes:
+        pairs: The files.
+        readers: Readers of input and target, per pair.
     """
 
     def __init__(
@@ -149,25 +145,18 @@ class FilePairs:
             raise PairingError("there are no image pairs to train on; check the folders and the splits")
         self.ndim = ndim
         self.pairs = list(pairs)
-        self._readers = [
-            (
-                FrameReader(_open(p.condition, axes[0], shares), ndim),
-                FrameReader(_open(p.target, axes[1], shares), ndim),
-            )
-            for p in pairs
-        ]
-        self.factor = self._equal_factor(upsample)
-        self.condition_channels, self.target_channels = (
-            self._equal_channels(side, role) for side, role in ((0, "inputs"), (1, "targets"))
-        )
-        self.dtypes = (self._common_dtype(0), self._common_dtype(1))
-        self._ends = np.cumsum([target.num_frames for _, target in self._readers])
-        self._cache = FrameCache(cache_bytes)
 
-    @property
-    def readers(self) -> list[tuple[FrameReader, FrameReader]]:
-        """Readers of input and target, per pair."""
-        return self._readers
+        def opened(side: Path | View, letters: str | None) -> FrameReader:
+            image = side.open() if isinstance(side, View) else open_image(side, axes=letters)
+            return FrameReader(as_shares(image) if shares else image, ndim)
+
+        self.readers = [(opened(pair.condition, axes[0]), opened(pair.target, axes[1])) for pair in pairs]
+        self.factor = self._equal_factor(upsample)
+        self.condition_channels = self._equal_channels(0, "inputs")
+        self.target_channels = self._equal_channels(1, "targets")
+        self.dtypes = (self._common_dtype(0), self._common_dtype(1))
+        self._ends = np.cumsum([target.num_frames for _, target in self.readers])
+        self._cache = FrameCache(cache_bytes)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -175,16 +164,16 @@ class FilePairs:
     def name(self, sample: int) -> str:
         """The pair's name, with the number of the frame if it has several."""
         index, frame = self._locate(sample)
-        several = self._readers[index][1].num_frames > 1
+        several = self.readers[index][1].num_frames > 1
         return f"{self.pairs[index].name}[{frame}]" if several else self.pairs[index].name
 
     def spatial(self, sample: int) -> tuple[int, ...]:
         """Size of the target."""
-        return self._readers[self._locate(sample)[0]][1].spatial
+        return self.readers[self._locate(sample)[0]][1].spatial
 
     def smallest(self) -> int:
         """The first frame of the image with the shortest side."""
-        index = min(range(len(self._readers)), key=lambda index: min(self._readers[index][1].spatial))
+        index = min(range(len(self.readers)), key=lambda index: min(self.readers[index][1].spatial))
         return int(self._ends[index - 1]) if index else 0
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
@@ -196,22 +185,16 @@ class FilePairs:
     def hashes(self, sample: int) -> PairHashes:
         """Hash both images on the target's grid; only the pixels that are hashed are read."""
         index, frame = self._locate(sample)
-        channels, spatial = (self.condition_channels, self.target_channels), self._readers[index][1].spatial
-
-        def read(side: int, corner: Sequence[int], size: Sequence[int]) -> Array:
-            return self._side(index, frame, side, corner, size, keep=False)
-
-        return PairHashes(*(pixel_hash(partial(read, side), channels[side], spatial) for side in (0, 1)))
+        channels, spatial = (self.condition_channels, self.target_channels), self.readers[index][1].spatial
+        reads = [partial(self._side, index, frame, side, keep=False) for side in (0, 1)]
+        return PairHashes(*(pixel_hash(read, number, spatial) for read, number in zip(reads, channels, strict=True)))
 
     def _side(
         self, index: int, frame: int, side: int, corner: Sequence[int], size: Sequence[int], *, keep: bool = True
     ) -> Array:
         """Read a region of the condition (side 0) or the target (side 1), on the target's grid."""
-        reader = self._readers[index][side]
-
-        def read(first: Sequence[int], part: Sequence[int]) -> Array:
-            return self._region(reader, (index, side, frame), first, part, keep=keep)
-
+        reader = self.readers[index][side]
+        read = partial(self._region, reader, (index, side, frame), keep=keep)
         return read(corner, size) if side else enlarged_region(read, reader.spatial, self.factor, corner, size)
 
     def files(self) -> Iterator[SourceFile]:
@@ -238,14 +221,14 @@ class FilePairs:
 
     def _common_dtype(self, side: int) -> np.dtype[Any]:
         """Return a dtype that holds the pixels of all images; interpolated pixels are float32."""
-        kinds = {readers[side].image.dtype for readers in self._readers}
+        kinds = {readers[side].image.dtype for readers in self.readers}
         if side == 0 and any(f != 1 for f in self.factor):
             kinds.add(np.dtype(np.float32))
         return np.result_type(*kinds)
 
     def _equal_factor(self, upsample: bool) -> tuple[int, ...]:
         """Return the upsampling factor that all pairs share: a model learns one factor and restores with it."""
-        factors = [_factor(pair, *readers, upsample) for pair, readers in zip(self.pairs, self._readers, strict=True)]
+        factors = [_factor(pair, *readers, upsample) for pair, readers in zip(self.pairs, self.readers, strict=True)]
         for pair, factor in zip(self.pairs, factors, strict=True):
             if factor != factors[0]:
                 raise PairingError(
@@ -255,19 +238,14 @@ class FilePairs:
         return factors[0]
 
     def _equal_channels(self, side: int, role: str) -> int:
-        first = self._readers[0][side]
-        for readers in self._readers:
+        first = self.readers[0][side]
+        for readers in self.readers:
             if readers[side].channels != first.channels:
                 raise PairingError(
                     f"{role} have different channels: {first.image.name} has {first.channels} and "
                     f"{readers[side].image.name} {readers[side].channels}; give images with equal channels"
                 )
         return first.channels
-
-
-def _open(side: Path | View, axes: str | None, shares: bool) -> Image:
-    image = side.open() if isinstance(side, View) else open_image(side, axes=axes)
-    return as_shares(image) if shares else image
 
 
 def advice_if_transposed(condition: FrameReader, target: FrameReader) -> str:
