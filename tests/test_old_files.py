@@ -70,7 +70,7 @@ def test_a_complete_store_is_packed_already_but_was_not_compared(old: Path) -> N
     ran = run(*PACK)
     assert ran.code == 0, ran.text
     assert ran.text.count("note: ") == 1
-    assert "does not say of which files it was made" in ran.text
+    assert "does not record the files it was made from" in ran.text
     assert "packed already" in ran.text
 
 
@@ -83,7 +83,7 @@ def test_a_stopped_store_is_packed_from_its_beginning(old: Path) -> None:
     ran = run(*("high" if word == "low" else "low" if word == "high" else word for word in PACK))
     assert ran.code == 0, ran.text
     assert ran.text.count("note: ") == 1
-    assert "its packing began again" in ran.text
+    assert "it was packed again from the start" in ran.text
     packed = PackedPairs("store.zarr")
     np.testing.assert_array_equal(packed.read(0, [0, 0], [8, 8])[0][0], np.load(old / "high" / f"{packed.name(0)}.npy"))
     assert "packed already" in run(*PACK[:1], "--inputs", "high", "--targets", "low", *PACK[5:]).text

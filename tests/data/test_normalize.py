@@ -219,14 +219,6 @@ def test_sets_that_cannot_be_normalised(kind: Any, sets: list[NDArray[Any]], wor
         fit(kind, sets)
 
 
-def test_arguments_out_of_range() -> None:
-    kind: Any = "minmax"
-    with pytest.raises(ValueError, match="kind is 'minmax'; choose"):
-        fit(kind, images(1))
-    with pytest.raises(ValueError, match=r"quantiles are 0\.9 and 0\.1; give 0 <= low < high <= 1"):
-        fit("quantile", images(1), (0.9, 0.1))
-
-
 @pytest.mark.parametrize("size", [1e200, 1e-200])
 def test_values_beyond_what_can_be_squared(size: float) -> None:
     with pytest.raises(PairingError, match=r"channel 0 of the training set has a spread of .*; multiply the images"):

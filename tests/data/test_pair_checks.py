@@ -63,7 +63,7 @@ def test_a_target_that_lies_the_wrong_way_round_is_named(
     wrong = [*right[:3], (right[3][0], np.ascontiguousarray(turn(truths[3])))]
     (said,) = check_pairs([source(tmp_path / "one", wrong)])
     assert words in said
-    assert "1 of the 4 pairs" in said
+    assert "1 of the 4 checked pairs" in said
     assert "pair3" in said
 
 

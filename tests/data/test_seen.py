@@ -145,7 +145,7 @@ def test_of_many_images_a_seeded_subset_is_kept(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(seen_images, "_MOST_HASHES", 20)
     found, notes = look_at(train, validation, seed=3)
     assert (len(found.train), len(found.validation), found.num_hashed, found.num_pairs) == (16, 4, 10, 25)
-    assert "of 25 pairs, 10 that the seed draws" in notes[0]
+    assert "10 of 25 pairs, drawn with the seed," in notes[0]
     assert look_at(train, validation, seed=3)[0] == found
     assert look_at(train, validation, seed=4)[0] != found
 

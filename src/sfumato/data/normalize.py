@@ -149,16 +149,11 @@ def fit_together(
         >>> fit_together("quantile", [(np.arange(5).reshape(1, 5),)], quantiles=(0.0, 1.0))
         [Normalization(offset=(2.0,), scale=(2.0,))]
     """
-    if kind not in ("quantile", "mean_std"):
-        raise ValueError(f"kind is {kind!r}; choose 'quantile' or 'mean_std'")
-    low, high = quantiles
-    if not 0 <= low < high <= 1:
-        raise ValueError(f"quantiles are {low} and {high}; give 0 <= low < high <= 1")
     sets: list[_Quantiles | _Moments] = []
     channels: list[int] = []
     for number, arrays in enumerate(images):
         channels = channels or [array.shape[0] if array.ndim else 0 for array in arrays]
-        sets = sets or [_Quantiles((low, high)) if kind == "quantile" else _Moments() for _ in arrays]
+        sets = sets or [_Quantiles(quantiles) if kind == "quantile" else _Moments() for _ in arrays]
         for statistics, array, expected in zip(sets, arrays, channels, strict=True):
             statistics.add(number, _checked(number, array, expected))
     if not sets:

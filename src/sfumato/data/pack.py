@@ -35,7 +35,7 @@ _FILES = "files"
 """Group of the tables of files."""
 _ADVICE = "choose another --out, or remove the store to pack it again"
 _NOT_THESE = "exists and is not a store of these pairs; choose another name or remove it"
-_UNKNOWN = "does not say of which files it was made, as stores of version 0.1 do not"
+_UNKNOWN = "does not record the files it was made from (stores of version 0.1 do not)"
 
 
 class Packing(NamedTuple):
@@ -133,7 +133,7 @@ def _begin_again(path: Path, root: zarr.Group, description: Mapping[str, Any], f
         shutil.rmtree(folder)
     root.attrs[ATTRIBUTE] = dict(description)
     _record_files(root, files)
-    return f"{path} {_UNKNOWN}, so its packing began again" if written else ""
+    return f"{path} {_UNKNOWN}, so it was packed again from the start" if written else ""
 
 
 def _complete(path: Path, root: zarr.Group, sources: Mapping[str, PairSource], files: Sequence[SourceFile]) -> None:

@@ -146,11 +146,8 @@ def _region(array: ShardedArray | _RemoteArray, sample: int, corner: Sequence[in
     return pixels
 
 
-_TABLES: dict[str, np.dtype[Any]] = {
-    "sizes": np.dtype("<i4"),
-    "name_ends": np.dtype("<i8"),
-    "name_text": np.dtype("u1"),
-}
+_TABLES = {"sizes": "<i4", "name_ends": "<i8", "name_text": "u1"}
+"""Types of the small arrays of a split."""
 
 
 def _is_remote(path: str | Path) -> bool:
@@ -203,7 +200,7 @@ def _pixels(path: str | Path, split: str, side: str) -> ShardedArray | _RemoteAr
 def _table(path: str | Path, split: str, name: str) -> Array:
     """Open a small array stored as one raw chunk; on a local disk it is mapped, not read."""
     array = open_checked(_store(path), f"{split}/{name}")
-    if array.dtype != _TABLES[name] or array.chunks != array.shape or not array.is_raw:
+    if array.dtype != np.dtype(_TABLES[name]) or array.chunks != array.shape or not array.is_raw:
         raise DamageError(f"its table {name} has type {array.dtype} and chunks {array.chunks}", expected="a raw one")
     if _is_remote(path):
         return read_whole(array)

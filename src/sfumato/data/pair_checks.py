@@ -89,8 +89,8 @@ def _check_sizes(name: str, condition: FrameReader, target: FrameReader, factor:
 def _doubts(source: PairSource) -> Iterator[str]:
     """Yield a warning for each orientation in which some targets would fit better."""
     found: dict[str, list[tuple[str, float, float]]] = {}
-    looked_at, as_they_are = evenly_spread(len(source), _MOST_PAIRS), []
-    for sample in looked_at:
+    checked, as_they_are = evenly_spread(len(source), _MOST_PAIRS), []
+    for sample in checked:
         height, width = source.spatial(sample)[-2:]
         ways = list(_WAYS)[: None if height == width else _OF_RECTANGLES]
         likeness = _likeness(*_middles(source, sample), ways)
@@ -99,14 +99,14 @@ def _doubts(source: PairSource) -> Iterator[str]:
         if likeness[way] >= max(_LEAST, likeness[""] + _MARGIN):
             found.setdefault(way, []).append((source.name(sample), likeness[""], likeness[way]))
     for way, pairs in found.items():
-        if 2 * len(pairs) < len(looked_at) and np.median(as_they_are) < _LEAST:
+        if 2 * len(pairs) < len(checked) and np.median(as_they_are) < _LEAST:
             continue
         names = named([name for name, _, _ in pairs])
         before, after = (np.mean([pair[place] for pair in pairs]) for place in (1, 2))
         advice = "set data.target_axes with X and Y exchanged (XY)" if way == "transposed" else "correct the files"
         yield (
-            f"the targets of {len(pairs)} of the {len(looked_at)} pairs looked at fit their inputs better if {way}: "
-            f"{names} (correlation {after:.2f}, and {before:.2f} as they are); if they lie the wrong way round, "
+            f"the targets of {len(pairs)} of the {len(checked)} checked pairs fit their inputs better if {way}: "
+            f"{names} (correlation {after:.2f}, and {before:.2f} as they are); if they are oriented wrongly, "
             f"{advice}"
         )
 

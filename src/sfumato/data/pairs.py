@@ -17,11 +17,10 @@ from sfumato.data.images.view import View
 from sfumato.data.manifest import SPLITS, read_rows
 from sfumato.system.errors import PairingError, RecipeError
 
-__all__ = ["SPLITS", "Pair", "Units", "find_pairs", "find_units", "named", "read_manifest", "split_pairs"]
+__all__ = ["SPLITS", "Pair", "Units", "file_of", "find_pairs", "find_units", "named", "read_manifest", "split_pairs"]
 
 _MOST_NAMES = 5
 """Most names shown in a message."""
-_FRAME = re.compile(r"\[\d+\]$")
 _NUMBER = re.compile(r"(?<=.)[_-]\d+$")
 
 
@@ -176,6 +175,16 @@ def split_pairs(pairs: Sequence[Pair], fraction: float, *, seed: int) -> tuple[l
     return [pair for pair in pairs if pair.name not in kept], [pair for pair in pairs if pair.name in kept]
 
 
+def file_of(sample: str) -> str:
+    """Name of a sample without the number of its frame.
+
+    Example:
+        >>> file_of("stack.tif[3]"), file_of("single.tif")
+        ('stack.tif', 'single.tif')
+    """
+    return re.sub(r"\[\d+\]$", "", sample)
+
+
 class Units(NamedTuple):
     """Independent units of a set of images."""
 
@@ -217,8 +226,8 @@ def find_units(images: Sequence[str], pattern: str | None = None, *, among: Sequ
     """
     if pattern is not None:
         return Units(_matched(images, pattern), f"by the pattern {pattern!r}")
-    files = [_FRAME.sub("", name) for name in images]
-    groups = _groups({_FRAME.sub("", name) for name in [*images, *among]})
+    files = [file_of(name) for name in images]
+    groups = _groups({*files, *map(file_of, among)})
     if groups is None:
         several = len(images) > len(set(files))
         reason = "frames of one file count as one" if several else "names form no groups with the same last numbers"

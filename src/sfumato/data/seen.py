@@ -8,7 +8,6 @@ seed is kept, so some seen images are then not recognised.
 
 import base64
 import binascii
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from sfumato.data.order import permute
-from sfumato.data.pairs import named
+from sfumato.data.pairs import file_of, named
 from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.sources import PairSource
 from sfumato.system.errors import CalibrationError, PairingError
@@ -88,16 +87,16 @@ def look_at(train: PairSource, validation: PairSource | None, *, seed: int) -> t
     num_pairs = sum(map(len, sources.values()))
     found = {split: dict(_hashed(source, num_pairs, seed)) for split, source in sources.items()}
     where = {number: sample for sample, hashes in found["train"].items() for number in _numbers(hashes)}
-    both = []
-    for sample, hashes in found.get("validation", {}).items():
-        first = next((where[number] for number in _numbers(hashes) if number in where), None)
-        if first is not None and validation is not None:
-            both.append(f"{validation.name(sample)} of validation is {train.name(first)} of training")
+    both = [
+        f"{sources['validation'].name(sample)} of validation is {train.name(first)} of training"
+        for sample, hashes in found.get("validation", {}).items()
+        if (first := next((where[number] for number in _numbers(hashes) if number in where), None)) is not None
+    ]
     if both:
         raise PairingError(
             f"{len(both)} of {len(found['validation'])} validation pairs are in training too, by the pixels of their "
-            f"input or target: {named(both)}; expected different images, since validation cannot judge what was "
-            "learned by heart; remove one of each two, or mark both with the same split in a manifest"
+            f"input or target: {named(both)}; expected different images, since a model may have "
+            "memorised what it was trained on; remove one of each two, or mark both with the same split in a manifest"
         )
     kept = {split: frozenset(n for hashes in of.values() for n in _numbers(hashes)) for split, of in found.items()}
     seen = SeenImages(
@@ -131,21 +130,21 @@ def refuse_seen(splits: Sequence[str], names: Sequence[str], refused: Collection
             raise CalibrationError(
                 f"the {whose} was {word} on {len(inside)} of these {len(names)} images, by their pixels (input or "
                 f"target): {named(inside)}; expected images that it has not seen; give others, or allow seen ones "
-                "(--allow-seen), and nothing is promised"
+                "(--allow-seen), which voids the guarantee"
             )
 
 
 def _notes(seen: SeenImages, train: PairSource, found: dict[int, PairHashes]) -> Iterator[str]:
     if seen.num_hashed < seen.num_pairs:
         yield (
-            f"of {seen.num_pairs} pairs, {seen.num_hashed} that the seed draws are known by their pixels: an image of "
-            "the others is not known again in validation, nor later when the model is calibrated"
+            f"{seen.num_hashed} of {seen.num_pairs} pairs, drawn with the seed, are recorded by their pixels; images "
+            "of the others are not recognised in validation, nor later when the model is calibrated"
         )
     repeated = list(_repeated(train, found))
     if repeated:
         yield (
             f"{len(repeated)} training inputs are copies of others, by their pixels, such as {repeated[0][1]} of "
-            f"{repeated[0][0]}; each counts as often as it is there"
+            f"{repeated[0][0]}; every copy counts"
         )
 
 
@@ -156,7 +155,7 @@ def _repeated(train: PairSource, found: dict[int, PairHashes]) -> Iterator[tuple
         if hashes.condition is not None:
             name = train.name(sample)
             before = first.setdefault(hashes.condition, name)
-            if re.sub(r"\[\d+\]$", "", before) != re.sub(r"\[\d+\]$", "", name):
+            if file_of(before) != file_of(name):
                 yield before, name
 
 
