@@ -162,6 +162,20 @@ def detail(image: torch.Tensor) -> torch.Tensor:
     return detail - detail.mean()
 
 
+@pytest.mark.parametrize(
+    ("word", "forward", "message"),
+    [
+        ("biosr", {"max_level": 2.5}, "forward.max_level is 2.5; expected a whole number"),
+        ("storm", {"bin": 3}, "forward.bin is 3; choose 1, 2 or 4"),
+        ("tsim", {"bin": 2}, "forward has no parameter 'bin'; known: none"),
+        ("sted", {"folder": 1}, "forward has no parameter 'folder'"),
+    ],
+)
+def test_wrong_parameters_of_data_sets(word: str, forward: dict[str, float], message: str, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=message):
+        open_problem(word, Request(folder=tmp_path, forward=forward))
+
+
 @needs_data
 def test_fields_do_not_cross_splits() -> None:
     for function, folder in ((microscopy.tsim, "fluor_sim_pairs/tsim_er"), (microscopy.sted, "fluor_sted")):
