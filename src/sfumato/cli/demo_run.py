@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from sfumato.data.enlarged import enlarge
+from sfumato.data.frames import enlarge
 from sfumato.data.images.io import open_image
 from sfumato.figures.panels import coloured, grey, save_picture
 from sfumato.models.bundled import demo_model
