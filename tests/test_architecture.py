@@ -70,7 +70,7 @@ def test_folders_are_those_of_the_layout() -> None:
         ("nn/stray.py", "from sfumato.diffusion.warp import Warp", "imports diffusion, which stands above nn"),
         ("data/stray.py", "import sfumato.cli.train", "imports cli, which stands above data"),
         ("data/images/stray.py", "def f():\n    from sfumato import cli", "imports cli, which stands above data"),
-        ("training/stray.py", "from sfumato.restoration.plan import Plan", "of the same level as training"),
+        ("training/stray.py", "from sfumato.restoration.job import Plan", "of the same level as training"),
         ("physics/stray.py", "from sfumato.system import errors", "of the same level as physics"),
         ("cli/stray.py", "from sfumato import __version__", "imports the package itself"),
         ("cli/stray.py", "import sfumato", "imports the package itself"),

@@ -39,8 +39,8 @@ from sfumato.restoration.engines import Dask
 from sfumato.restoration.folder import restore_folder
 from sfumato.restoration.frozen_norms import Statistics
 from sfumato.restoration.in_memory import restore
+from sfumato.restoration.job import Plan
 from sfumato.restoration.journal import Journal
-from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.run import Progress, run_restoration, verify

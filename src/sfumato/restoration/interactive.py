@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET
 from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.conditions import Measured, measured_channels
+from sfumato.restoration.job import Plan, Task
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.outputs import Output
-from sfumato.restoration.plan import Plan, Task
 from sfumato.restoration.regions import Regions
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import ImageError

@@ -24,11 +24,10 @@ from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.conditions import Measured, measured_channels
 from sfumato.restoration.intervals import correction_for, sampled_by
-from sfumato.restoration.job import Job
+from sfumato.restoration.job import Job, Plan
 from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.output_names import as_begun, beside, name_outputs
 from sfumato.restoration.outputs import Output
-from sfumato.restoration.plan import Plan
 from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.schedule_map import check_schedule
 from sfumato.system.bounds import seed_of, whole

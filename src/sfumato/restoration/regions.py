@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from sfumato.diffusion.noise import NoiseField
 from sfumato.restoration.conditions import Conditions
 from sfumato.restoration.frozen_norms import Statistics
+from sfumato.restoration.job import Task
 from sfumato.restoration.layout import stride
 from sfumato.restoration.outputs import Output
-from sfumato.restoration.plan import Task
 from sfumato.restoration.restorer import Restorer
 
 __all__ = ["Regions"]

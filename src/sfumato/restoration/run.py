@@ -10,10 +10,9 @@ from sfumato.data.images.convert import copy_image
 from sfumato.data.images.output import OutputImage
 from sfumato.restoration.begun import begin, begun_output, check_job, is_finished
 from sfumato.restoration.engines import Engine, InProcess
-from sfumato.restoration.job import Job
+from sfumato.restoration.job import Job, Plan
 from sfumato.restoration.journal import Journal, JournalInUseError, Writer, discard
 from sfumato.restoration.origin import check_origin, provenance
-from sfumato.restoration.plan import Plan
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.task import Outcome, checksum_of, lend
 from sfumato.restoration.watch import ReplacedInputError, Watch

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from sfumato.data.images.output import OutputImage
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.restoration.conditions import Measured
-from sfumato.restoration.job import Job
-from sfumato.restoration.plan import Task
+from sfumato.restoration.job import Job, Task
 from sfumato.restoration.regions import Regions
 from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.watch import ReplacedInputError, Watch
