@@ -1,6 +1,7 @@
 """Turn a measured image into a model's condition: its channels, on the target grid, normalised as in training."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from sfumato.data.frames import CompletedFrames, Completion, EnlargedFrames, Frames
+from sfumato.data.images.array_image import ArrayImage
 from sfumato.data.images.image import Image, PixelSize
 from sfumato.data.images.io import open_image
 from sfumato.data.images.pixels import as_pixels, floats
@@ -18,7 +20,6 @@ from sfumato.problems.registry import completion, full_scale
 from sfumato.system.errors import ImageError
 
 __all__ = [
-    "Conditions",
     "Measured",
     "as_restored",
     "condition_of",
@@ -30,37 +31,60 @@ __all__ = [
 Pixels = NDArray[Any]
 
 
-class Conditions:
-    """Frames as conditions of a model, read region by region.
+class Measured:
+    """An image as conditions of a model, read region by region.
 
     Args:
-        frames: The measured image.
-        dtype: Type of its pixels.
+        source: Path or address, or an open image.
         model: From :func:`sfumato.load`.
+        axes: Axes of the source, if it does not state them.
         on_target_grid: Whether it was upsampled already.
 
     Attributes:
-        spatial: Size on the target grid.
+        name: Name of the source.
+        axes: Spatial axes.
+        source_axes: All axes of the source.
+        dtype: Type of its pixels.
+        num_frames: Number of frames.
+        frame_axes: Axes that enumerate the frames, in the order of the source.
+        frame_shape: Their lengths.
         channels: Number of channels the model sees, including computed ones.
+        spatial: Size on the target grid.
+        pixel_size: On the target grid, by axis letter.
         full_scale: Pixels are divided by this before the model sees them, and its output is multiplied by it.
         read: Returns a region (channels, *size) given the frame number, corner and size, in the units of the source.
+
+    Raises:
+        ImageError: If it cannot be read, or the model does not take its channels.
     """
 
     def __init__(
-        self, frames: Frames, dtype: np.dtype[Any], model: LoadedModel, *, on_target_grid: bool = False
+        self, source: str | Image, model: LoadedModel, *, axes: str | None = None, on_target_grid: bool = False
     ) -> None:
         check_loaded(model)
+        image = source if isinstance(source, Image) else open_image(source, axes=axes)
+        frames = FrameReader(image, model.info.recipe.model.ndim)
         computed = _completion(model.info)
-        seen = frames
+        seen: Frames = frames
         if computed is not None and frames.channels == computed.measured:  # others may have all channels already
             seen = CompletedFrames(frames, computed)
-        self.factor = (1,) * len(frames.spatial) if on_target_grid else enlargement(model)
-        on_grid = seen if max(self.factor) == 1 else EnlargedFrames(seen, self.factor)
+        factor = (1,) * len(frames.spatial) if on_target_grid else enlargement(model)
+        on_grid = seen if max(factor) == 1 else EnlargedFrames(seen, factor)
+        self.name, self.axes, self.source_axes, self.dtype = image.name, frames.axes, image.axes, image.dtype
+        self.num_frames, self.frame_axes, self.frame_shape = frames.num_frames, frames.frame_axes, frames.frame_shape
+        self.channels, self.spatial, self.read = seen.channels, tuple(on_grid.spatial), on_grid.read
+        finer = dict(zip(frames.axes, factor, strict=True))
+        self.pixel_size = {
+            axis: PixelSize(size.value / finer.get(axis, 1), size.unit) for axis, size in image.pixel_size.items()
+        }
+        self.full_scale = full_scale(model.info.recipe.problem, image.dtype)
         self._model = model
         self._ranges: dict[int, NDArray[np.float64]] = {}
-        self.dtype, self.channels, self.spatial = dtype, seen.channels, tuple(on_grid.spatial)
-        self.read = on_grid.read
-        self.full_scale = full_scale(model.info.recipe.problem, dtype)
+        if self.channels != model.info.condition_channels:
+            raise ImageError(
+                f"{self.name} has {self.channels} channels (axes {self.source_axes}); this model takes "
+                f"{measured_channels(model.info)}; choose channels, or state the axes"
+            )
 
     def condition(
         self, frame: int = 0, corner: Sequence[int] | None = None, size: Sequence[int] | None = None
@@ -94,51 +118,7 @@ class Conditions:
         return pixels if self.full_scale == 1 else np.asarray(pixels, np.float32) / np.float32(self.full_scale)
 
 
-class Measured(Conditions):
-    """The frames of an image file.
-
-    Args:
-        source: Path or address, or an open image.
-        model: From :func:`sfumato.load`.
-        axes: Axes of the source, if it does not state them.
-        on_target_grid: Whether it was upsampled already.
-
-    Attributes:
-        name: Name of the source.
-        axes: Spatial axes.
-        source_axes: All axes of the source.
-        num_frames: Number of frames.
-        frame_axes: Axes that enumerate the frames, in the order of the source.
-        frame_shape: Their lengths.
-        pixel_size: On the target grid, by axis letter.
-    """
-
-    def __init__(
-        self, source: str | Image, model: LoadedModel, *, axes: str | None = None, on_target_grid: bool = False
-    ) -> None:
-        check_loaded(model)
-        image = source if isinstance(source, Image) else open_image(source, axes=axes)
-        frames = FrameReader(image, model.info.recipe.model.ndim)
-        super().__init__(frames, image.dtype, model, on_target_grid=on_target_grid)
-        self.name, self.axes, self.source_axes = image.name, frames.axes, image.axes
-        self.num_frames, self.frame_axes, self.frame_shape = frames.num_frames, frames.frame_axes, frames.frame_shape
-        finer = dict(zip(frames.axes, self.factor, strict=True))
-        self.pixel_size = {
-            axis: PixelSize(size.value / finer.get(axis, 1), size.unit) for axis, size in image.pixel_size.items()
-        }
-
-
-class _ArrayFrames:
-    """One frame in memory, shape (channels, *spatial)."""
-
-    def __init__(self, array: Pixels) -> None:
-        self.array, self.channels, self.spatial = array, len(array), array.shape[1:]
-
-    def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> Pixels:
-        return self.array[(slice(None), *(slice(c, c + s) for c, s in zip(corner, size, strict=True)))]
-
-
-def condition_of(array: ArrayLike | Tensor, model: LoadedModel, *, on_target_grid: bool = False) -> Conditions:
+def condition_of(array: ArrayLike | Tensor, model: LoadedModel, *, on_target_grid: bool = False) -> Measured:
     """Use an image in memory as a condition.
 
     Args:
@@ -159,7 +139,8 @@ def condition_of(array: ArrayLike | Tensor, model: LoadedModel, *, on_target_gri
             f"the image has shape {pixels.shape}; this model takes {expected} with {ndim} spatial axes; "
             "choose its channels and frames first"
         )
-    return Conditions(_ArrayFrames(frame), pixels.dtype, model, on_target_grid=on_target_grid)
+    image = ArrayImage.of(frame, axes="CZYX" if ndim == 3 else "CYX", name="the image")
+    return Measured(replace(image, memory_budget=image.nbytes), model, on_target_grid=on_target_grid)
 
 
 def enlargement(model: LoadedModel) -> tuple[int, ...]:

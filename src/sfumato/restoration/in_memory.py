@@ -9,7 +9,7 @@ from torch import Tensor
 
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.conditions import Conditions, condition_of
+from sfumato.restoration.conditions import Measured, condition_of
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.schedule_map import check_schedule
@@ -103,7 +103,7 @@ def restore(
 
 def restore_region(
     restorer: Restorer,
-    frames: Conditions,
+    frames: Measured,
     frame: int = 0,
     corner: Sequence[int] | None = None,
     size: Sequence[int] | None = None,

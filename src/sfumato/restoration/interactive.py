@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.conditions import Measured, measured_channels
+from sfumato.restoration.conditions import Measured
 from sfumato.restoration.job import Plan, Task
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.outputs import Output
@@ -85,11 +85,6 @@ class Parts:
         restorer.check_spread()
         self._measured, self._model = measured, model
         self.sampled, self.label = restorer.sampled, restorer.label
-        if measured.channels != model.info.condition_channels:
-            raise ImageError(
-                f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
-                f"{measured_channels(model.info)}; choose the axis that holds them"
-            )
         self.field = field or Field.whole(measured)
         self.contents: tuple[str, ...] = tuple(output.content for output in restorer.outputs)
         self._outputs = restorer.outputs

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.diffusion.noise import NoiseField
-from sfumato.restoration.conditions import Conditions
+from sfumato.restoration.conditions import Measured
 from sfumato.restoration.frozen_norms import Statistics
 from sfumato.restoration.job import Task
 from sfumato.restoration.layout import stride
@@ -34,7 +34,7 @@ class Regions:
     """
 
     restorer: Restorer
-    measured: Conditions
+    measured: Measured
     seed: int
     chunk: tuple[int, ...]
     halo: tuple[int, ...]

@@ -227,7 +227,7 @@ class Restorer:
             condition: As the networks take it, shape (1, K, *spatial).
             noise: Noise of the first sample.
             outputs: The requested images; their places are ignored.
-            full_scale: As in :class:`~sfumato.restoration.conditions.Conditions`.
+            full_scale: As in :class:`~sfumato.restoration.conditions.Measured`.
             inner: Part of the region that is wanted; the rest is halo.
             alike: Makes the networks normalise this region like the others of its image.
             options: Options of :meth:`draws`.

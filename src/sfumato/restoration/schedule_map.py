@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.conditions import Conditions
+from sfumato.restoration.conditions import Measured
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import ImageError
@@ -53,7 +53,7 @@ def schedule_map(condition: Tensor, model: LoadedModel, *, tile: int | None = No
 
 @torch.no_grad()
 def schedule_of(
-    measured: Conditions, model: LoadedModel, frame: int, corner: Sequence[int], size: Sequence[int]
+    measured: Measured, model: LoadedModel, frame: int, corner: Sequence[int], size: Sequence[int]
 ) -> Schedule:
     """The schedule of a region, with rates of shape (1, C, *size); the rate network also sees a halo around the region.
 
