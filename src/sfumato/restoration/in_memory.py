@@ -1,7 +1,7 @@
 """Restore one image in memory."""
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,9 +10,7 @@ from torch import Tensor
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.conditions import Measured, condition_of
-from sfumato.restoration.outputs import Output
-from sfumato.restoration.restorer import Restorer
-from sfumato.restoration.schedule_map import check_schedule
+from sfumato.restoration.restorer import Restorer, Uncertainty
 
 __all__ = ["Restored", "restore", "restore_region"]
 
@@ -50,7 +48,7 @@ def restore(
     image: int = 0,
     tile: int | None = None,
     on_target_grid: bool = False,
-    uncertainty: Literal["samples", "schedule"] = "samples",
+    uncertainty: Uncertainty = "samples",
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """Sample the posterior of one image and summarise the samples; a regression runs once and returns its one image.
@@ -88,13 +86,8 @@ def restore(
     """
     restorer = Restorer.of(model, num_samples, num_steps, tile=tile)
     frames = condition_of(array, model, on_target_grid=on_target_grid)
-    restored = restore_region(
-        restorer,
-        frames,
-        noise=NoiseField(seed, image=image),
-        uncertainty=uncertainty,
-        progress=progress,
-    )
+    noise = NoiseField(seed, image=image)
+    restored = restore_region(restorer, frames, noise=noise, uncertainty=uncertainty, progress=progress)
     if np.ndim(array) > len(frames.spatial) or len(restored.mean) > 1:
         return restored
     std, low, high, hint = (None if each is None else each[0] for each in restored[1:5])
@@ -109,7 +102,7 @@ def restore_region(
     size: Sequence[int] | None = None,
     *,
     noise: NoiseField,
-    uncertainty: Literal["samples", "schedule"] = "samples",
+    uncertainty: Uncertainty = "samples",
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """Restore a region of a frame on its own, seen whole; by default the entire frame.
@@ -117,12 +110,7 @@ def restore_region(
     Raises:
         ImageError: If it does not fit the model, or a standard deviation is requested of a single sample.
     """
-    outputs = restorer.outputs
-    if uncertainty == "schedule":
-        check_schedule(restorer.model)
-        outputs = [Output("mean", ""), Output("schedule", "")]
-    else:
-        restorer.check_spread()
+    outputs = restorer.available(uncertainty)
     images = restorer.summarise(
         frames.condition(frame, corner, size), noise, outputs, full_scale=frames.full_scale, progress=progress
     )

@@ -5,10 +5,9 @@ until they are complete, and are then copied into the file. The folder ``<output
 progress.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,14 +21,12 @@ from sfumato.models.hub import is_address
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.registry import full_scale
-from sfumato.restoration.conditions import Measured, measured_channels
+from sfumato.restoration.conditions import Measured
 from sfumato.restoration.intervals import correction_for, sampled_by
 from sfumato.restoration.job import Job, Plan
-from sfumato.restoration.layout import choose_layout
-from sfumato.restoration.output_names import as_begun, beside, name_outputs
-from sfumato.restoration.outputs import Output
-from sfumato.restoration.restorer import Restorer
-from sfumato.restoration.schedule_map import check_schedule
+from sfumato.restoration.layout import Layout, choose_layout
+from sfumato.restoration.outputs import as_begun, beside, name_outputs
+from sfumato.restoration.restorer import Restorer, Uncertainty
 from sfumato.system.bounds import seed_of, whole
 from sfumato.system.errors import ImageError
 
@@ -70,7 +67,7 @@ class Settings:
     first_image: int = 0
     quantiles: tuple[float, ...] = ()
     keep_samples: bool = False
-    uncertainty: Literal["samples", "schedule"] = "samples"
+    uncertainty: Uncertainty = "samples"
     axes: str | None = None
     on_target_grid: bool = False
     ome_zarr: Version = "0.5"
@@ -91,6 +88,10 @@ class Settings:
         for name, number in (least | {"threads": 1}).items():
             if getattr(self, name) is not None:
                 whole(name.removeprefix("num_"), getattr(self, name), number)
+        if not all(0 < level < 1 for level in self.quantiles):
+            raise ImageError(f"quantiles are {list(self.quantiles)}; expected levels between 0 and 1")
+        if len({*self.quantiles}) < len(self.quantiles):
+            raise ImageError(f"quantiles are {list(self.quantiles)}; expected each level once; remove repeated ones")
 
 
 @dataclass(frozen=True)
@@ -165,13 +166,19 @@ def plan_restoration(
     """
     place = str(output)
     suffix = Path(place.rstrip("/")).suffix.lower()
-    if suffix not in FORMATS or ("://" in place and suffix != ".zarr"):
-        raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
     is_store = suffix == ".zarr"
+    if suffix not in FORMATS or ("://" in place and not is_store):
+        raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
     loaded = loaded or load(model, device=device)
-    sampled = sampled_by(loaded, settings.num_samples, settings.num_steps)
+    restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps)
+    sampled = restorer.sampled
     measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
-    _check(loaded, measured, settings, sampled)
+    kept = sampled.num_samples if settings.keep_samples else 0
+    names = name_outputs(*restorer.available(settings.uncertainty), quantiles=settings.quantiles, num_samples=kept)
+    files = tuple(_absolute(beside(place, name)) for _, name in names)
+    folder = Path(journal) if journal is not None else Path(f"{_local(place)}.journal")
+    places = files if is_store else tuple(_absolute(f"{folder}/parts/{name or 'mean'}.zarr") for _, name in names)
+    outputs = as_begun(tuple(what._replace(place=at) for (what, _), at in zip(names, places, strict=True)), folder)
     layout = choose_layout(
         loaded,
         measured.spatial,
@@ -182,22 +189,7 @@ def plan_restoration(
         tile=settings.tile,
         batch=settings.batch,
     )
-    axes = "".join(axis for axis in "TSZYX" if axis in (*measured.frame_axes, *measured.axes))
-    lengths = dict(zip(measured.frame_axes, measured.frame_shape, strict=True)) | dict(
-        zip(measured.axes, measured.spatial, strict=True)
-    )
-    shape = tuple(lengths[axis] for axis in axes)
-    sides = dict(zip(measured.axes, layout.chunk, strict=True))
-    plan = Plan(
-        levels=_levels(shape, axes, measured, is_store=is_store),
-        chunk=tuple(sides.get(axis, 1) for axis in axes),
-        halo=tuple(layout.halo if axis in sides else 0 for axis in axes),
-    )
-    folder = Path(journal) if journal is not None else Path(f"{_local(place)}.journal")
-    names = _names(loaded, settings)
-    files = _output_files(loaded, place, settings)
-    places = files if is_store else tuple(_absolute(f"{folder}/parts/{name or 'mean'}.zarr") for _, name in names)
-    outputs = as_begun(tuple(what._replace(place=at) for (what, _), at in zip(names, places, strict=True)), folder)
+    axes, plan = _chunks(measured, layout, is_store=is_store)
     channels = loaded.info.target_channels
     job = Job(
         model=str(model) if is_address(model) else str(Path(model).resolve()),
@@ -220,24 +212,9 @@ def plan_restoration(
         ome_zarr=settings.ome_zarr,
     )
     planned = Restoration(job, folder, tuple(o.place for o in outputs) if is_store else files, loaded, measured)
-    if not planned.is_store:
+    if not is_store:
         _check_format(planned)
     return planned
-
-
-def _output_files(model: LoadedModel, output: str | Path, settings: Settings) -> tuple[str, ...]:
-    """Paths of a restoration's images, the mean first."""
-    return tuple(_absolute(beside(str(output), name)) for _, name in _names(model, settings))
-
-
-def _names(model: LoadedModel, settings: Settings) -> list[tuple[Output, str]]:
-    return name_outputs(
-        model,
-        sampled_by(model, settings.num_samples, settings.num_steps),
-        quantiles=settings.quantiles,
-        keep_samples=settings.keep_samples,
-        uncertainty=settings.uncertainty,
-    )
 
 
 def png_dtype(model: LoadedModel, measured: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -278,28 +255,21 @@ def _check_format(planned: Restoration) -> None:
         check_format(file, job.output_axes, shape, dtype, planned.pixel_size)
 
 
-def _check(model: LoadedModel, measured: Measured, settings: Settings, sampled: Sampled) -> None:
-    """Refuse at once what would fail in every task."""
-    if measured.channels != model.info.condition_channels:
-        raise ImageError(
-            f"{measured.name} has {measured.channels} channels (axes {measured.source_axes}); this model takes "
-            f"{measured_channels(model.info)}; choose channels, or state the axes"
-        )
-    if settings.uncertainty == "schedule":
-        check_schedule(model)
-    else:
-        Restorer(model, sampled).check_spread()
-    if not all(0 < level < 1 for level in settings.quantiles):
-        raise ImageError(f"quantiles are {list(settings.quantiles)}; expected levels between 0 and 1")
-    if len({*settings.quantiles}) < len(settings.quantiles):
-        raise ImageError(f"quantiles are {list(settings.quantiles)}; expected each level once; remove repeated ones")
-
-
-def _levels(shape: Sequence[int], axes: str, measured: Measured, *, is_store: bool) -> tuple[tuple[int, ...], ...]:
-    number, longest = 1, max(length for axis, length in zip(axes, shape, strict=True) if axis in "YX")
+def _chunks(measured: Measured, layout: Layout, *, is_store: bool) -> tuple[str, Plan]:
+    """Axes of the output without C, in OME-Zarr's order, and the chunks along them; a store gets a pyramid."""
+    lengths = dict(zip(measured.frame_axes, measured.frame_shape, strict=True))
+    lengths |= dict(zip(measured.axes, measured.spatial, strict=True))
+    axes = "".join(axis for axis in "TSZYX" if axis in lengths)
+    number, longest = 1, max(lengths["Y"], lengths["X"])
     while is_store and longest > _COARSEST:
         number, longest = number + 1, -(-longest // 2)
-    return tuple(level.shape for level in plan_levels(shape, axes, _sizes(measured, axes), num_levels=number))
+    levels = plan_levels([lengths[axis] for axis in axes], axes, _sizes(measured, axes), num_levels=number)
+    sides = dict(zip(measured.axes, layout.chunk, strict=True))
+    return axes, Plan(
+        levels=tuple(level.shape for level in levels),
+        chunk=tuple(sides.get(axis, 1) for axis in axes),
+        halo=tuple(layout.halo if axis in sides else 0 for axis in axes),
+    )
 
 
 def _sizes(measured: Measured, axes: str) -> dict[str, PixelSize]:

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -19,13 +19,14 @@ from sfumato.models.model_file import LoadedModel, check_loaded
 from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
 from sfumato.restoration.layout import Layout, choose_layout, stride
 from sfumato.restoration.outputs import Output
-from sfumato.restoration.schedule_map import schedule_map
+from sfumato.restoration.schedule_map import check_schedule, schedule_map
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import ImageError
 
-__all__ = ["Drawn", "Restorer"]
+__all__ = ["Drawn", "Restorer", "Uncertainty"]
 
 Index = tuple[Any, ...]
+Uncertainty: TypeAlias = Literal["samples", "schedule"]
 ALL: Index = (...,)
 
 
@@ -106,6 +107,21 @@ class Restorer:
         spread = ("std",) if self.draws_samples else ()
         ends = () if self.correction is None else ("low", "high")
         return [Output(content, "") for content in ("mean", *spread, *ends)]
+
+    def available(self, uncertainty: Uncertainty) -> list[Output]:
+        """Outputs that show the uncertainty as requested, the mean first.
+
+        Args:
+            uncertainty: ``samples`` for their standard deviation, or ``schedule`` for a relative hint from one pass.
+
+        Raises:
+            ImageError: If the model cannot give it, or a standard deviation is requested of a single sample.
+        """
+        if uncertainty == "schedule":
+            check_schedule(self.model)
+            return [Output("mean", ""), Output("schedule", "")]
+        self.check_spread()
+        return self.outputs
 
     def check_spread(self) -> None:
         """Refuse a single sample, which has no standard deviation.

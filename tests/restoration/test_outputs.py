@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sfumato.restoration.output_names import as_begun, beside
-from sfumato.restoration.outputs import Output
+from sfumato.restoration.outputs import Output, as_begun, beside
 
 
 @pytest.mark.parametrize(
