@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sfumato.data.images.file_names import take_apart
+from sfumato.data.images.file_names import IMAGE_SUFFIXES, take_apart
 from sfumato.data.images.io import open_image
 from sfumato.data.images.links import first_repeat
 from sfumato.data.images.ome_zarr import is_zarr
@@ -20,7 +20,7 @@ from sfumato.system.errors import ImageError, ModelFileError, RunError, SfumatoE
 
 __all__ = ["FailedImagesError", "is_folder_of_images", "restore_folder"]
 
-_IMAGES = (*FORMATS, ".jpg", ".jpeg", ".npz")
+_IMAGES = (*IMAGE_SUFFIXES, ".npz")
 """Files with these suffixes are reported if they turn out not to be images."""
 _MOST_LISTED = 20
 

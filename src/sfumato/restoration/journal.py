@@ -6,7 +6,6 @@ does not count. A lost chunk is taken back by a record too: what counts is how o
 """
 
 import contextlib
-import errno
 import itertools
 import os
 import re
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from sfumato.system.atomic_files import advice_on
 from sfumato.system.errors import RunError
+from sfumato.system.lock import lock_file
 
 __all__ = ["Journal", "JournalInUseError", "Writer", "discard", "foreign_files"]
 
@@ -93,7 +93,13 @@ class Journal:
                 f"cannot open the journal {path}: {error.strerror}; expected a folder to write to; {advice_on(error)}"
             ) from error
         with file:
-            _lock(file, path)
+            try:
+                lock_file(file)
+            except BlockingIOError as error:
+                raise JournalInUseError(
+                    f"{path} is in use by another process; one restoration writes one output at a time; wait for it, "
+                    "or give every job of an array its own --shard"
+                ) from error
             whole = _read(path, self.num_tasks).nbytes
             file.truncate(whole)  # a record cut short would shift all that follow
             yield Writer(file)
@@ -189,21 +195,3 @@ def _seals(records: NDArray[np.void]) -> NDArray[np.uint32]:
     mixed = records["task"].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= (records["checksum"].astype(np.uint64) + np.uint64(1)) * np.uint64(0xC2B2AE3D27D4EB4F)
     return (mixed >> np.uint64(32)).astype(np.uint32)
-
-
-def _lock(file: FileIO, path: Path) -> None:
-    """Lock the file until it is closed, if the system supports locks."""
-    if os.name == "nt":
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise JournalInUseError(
-            f"{path} is in use by another process; one restoration writes one output at a time; wait for it, or give "
-            "every job of an array its own --shard"
-        ) from error
-    except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP):  # file systems without locks
-            raise

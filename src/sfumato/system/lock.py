@@ -1,4 +1,4 @@
-"""Lock a folder for one process; the system releases the lock however the process ends."""
+"""Lock a file or a folder for one process; the system releases the lock however the process ends."""
 
 import contextlib
 import errno
@@ -7,12 +7,12 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from sfumato.system.atomic_files import advice_on
 from sfumato.system.errors import RunError
 
-__all__ = ["held_alone"]
+__all__ = ["held_alone", "lock_file"]
 
 _NAME = ".lock"
 _FAR_BYTE = 2**30
@@ -42,17 +42,34 @@ def held_alone(folder: Path) -> Iterator[None]:
         file.close()
 
 
-def _locked(path: Path) -> BinaryIO:
+def lock_file(file: IO[bytes]) -> bool:
+    """Lock an open file until it is closed; returns False if its file system has no locks.
+
+    Raises:
+        BlockingIOError: If another process has locked it.
+    """
+    try:
+        _lock(file)
+    except OSError as error:
+        if error.errno in _BUSY:
+            raise BlockingIOError(error.errno, error.strerror) from error
+        if error.errno not in _UNKNOWN:
+            raise
+        return False
+    return True
+
+
+def _locked(path: Path) -> IO[bytes]:
     while True:
         file = path.open("a+b")
         try:
-            _lock(file)
-        except OSError as error:
-            if error.errno in _BUSY:
-                raise _busy(path, file) from error
-            if error.errno not in _UNKNOWN:
-                file.close()
-                raise
+            has_locks = lock_file(file)
+        except BlockingIOError as error:
+            raise _busy(path, file) from error
+        except OSError:
+            file.close()
+            raise
+        if not has_locks:
             print(
                 f"note: the file system of {path.parent} has no locks; do not start a second training there meanwhile",
                 file=sys.stderr,
@@ -66,14 +83,14 @@ def _locked(path: Path) -> BinaryIO:
         file.close()  # the last holder removed the file meanwhile, so this lock protects nothing
 
 
-def _is_still(path: Path, file: BinaryIO) -> bool:
+def _is_still(path: Path, file: IO[bytes]) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
         return False
 
 
-def _busy(path: Path, file: BinaryIO) -> RunError:
+def _busy(path: Path, file: IO[bytes]) -> RunError:
     with file:
         file.seek(0)
         holder = file.read(200).decode(errors="replace")
@@ -86,12 +103,12 @@ def _busy(path: Path, file: BinaryIO) -> RunError:
 if os.name == "nt":
     import msvcrt
 
-    def _lock(file: BinaryIO) -> None:
+    def _lock(file: IO[bytes]) -> None:
         file.seek(_FAR_BYTE)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined,unused-ignore]
 
 else:
     import fcntl
 
-    def _lock(file: BinaryIO) -> None:
+    def _lock(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
