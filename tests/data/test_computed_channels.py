@@ -15,8 +15,8 @@ from sfumato.data.pairs import Pair
 from sfumato.data.sources import FilePairs
 from sfumato.evaluation.held_out import restore_held_out
 from sfumato.evaluation.inspection import describe
+from sfumato.export.bioimageio import example_image
 from sfumato.export.card import Credits, model_card
-from sfumato.export.example import example_image
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.recipe import Recipe, parse
 from sfumato.restoration.conditions import Measured

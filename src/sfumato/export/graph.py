@@ -46,16 +46,13 @@ def example_size(stride: int, ndim: int) -> tuple[int, ...]:
     return tuple(2 * stride + 3 + 2 * axis for axis in range(ndim))
 
 
-def to_graph(
-    module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str], *, images: Sequence[str], batched: bool
-) -> Any:
+def to_graph(module: nn.Module, inputs: Mapping[str, Tensor], outputs: Sequence[str], *, batched: bool = False) -> Any:
     """Trace a module into an ONNX model.
 
     Args:
         module: A module that takes the inputs in their order.
-        inputs: Example inputs by name.
+        inputs: Example inputs by name. The spatial axes of images (B, channels, *spatial) may then have any size.
         outputs: Names of its outputs.
-        images: Which inputs are images (B, channels, *spatial); their spatial axes may then have any size.
         batched: Whether their batch may have any size too.
 
     Returns:
@@ -66,10 +63,10 @@ def to_graph(
     """
     onnx_library()
     shapes: list[dict[int, str]] = []
-    for name, tensor in inputs.items():
-        names = _AXES[len(_AXES) - (tensor.ndim - 2) :]
-        axes = {axis: word for axis, word in enumerate(names, start=2) if tensor.shape[axis] > 1}
-        shapes.append(({0: "batch"} if batched else {}) | axes if name in images else {})
+    for tensor in inputs.values():
+        spatial = enumerate(_AXES[len(_AXES) - (tensor.ndim - 2) :] if tensor.ndim > 2 else (), start=2)
+        axes = {axis: word for axis, word in spatial if tensor.shape[axis] > 1}
+        shapes.append({0: "batch"} | axes if batched else axes)
     try:
         with _quietly(), torch.no_grad():
             program = torch.onnx.export(
@@ -174,8 +171,7 @@ def _quietly() -> Iterator[None]:
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         log.setLevel(level)

@@ -43,7 +43,7 @@ def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
     for name, module in _modules(model.model).items():
         path = folder / f"{name}.onnx"
         examples = _examples(model, name)
-        graph = to_graph(module, examples[0], [_OUTPUTS[name]], images=list(examples[0]), batched=True)
+        graph = to_graph(module, examples[0], [_OUTPUTS[name]], batched=True)
         save_graph(graph, path)
         found[path.name] = check_graph(path, module, examples)
     text = json.dumps(_description(model), indent=2)

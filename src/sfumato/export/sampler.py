@@ -16,29 +16,24 @@ from sfumato.diffusion.sampling import as_target
 from sfumato.diffusion.sampling_grid import grid_of
 from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step
 from sfumato.export.graph import example_size, onnx_library, to_graph
-from sfumato.export.scan import Part, join
+from sfumato.export.scan import join
 from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.conditions import enlargement
-from sfumato.restoration.intervals import correction_for
 from sfumato.restoration.layout import stride
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import RunError
 
-__all__ = ["output_names", "sampler_graph"]
+__all__ = ["sampler_graph"]
 
 _CARRIED = ("state", "clean", "h")
 
 
-def output_names(model: LoadedModel, sampled: Sampled) -> list[str]:
-    """Outputs of the graph: `mean`, for a diffusion model `std`, and `low` and `high` if it is calibrated for this."""
-    return [output.content for output in Restorer(model, sampled).outputs]
-
-
 def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
-    """The graph, an ``onnx.ModelProto`` from `measured` (1, K, *spatial) to the names of :func:`output_names`.
+    """The graph, an ``onnx.ModelProto`` from `measured` (1, K, *spatial) to the outputs of a restorer.
 
-    Its outputs equal those of :func:`sfumato.restore` for image 0 of this seed, seen as a whole.
+    These are `mean`, for a diffusion model `std`, and `low` and `high` if it is calibrated for such samples. They equal
+    the results of :func:`sfumato.restore` for image 0 of this seed, seen as a whole.
 
     Args:
         model: A model on the CPU.
@@ -57,11 +52,11 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
             "file (--hub)"
         )
     onnx_library()
-    outputs = output_names(model, sampled)
+    outputs = [output.content for output in Restorer(model, sampled).outputs]
     size = example_size(stride(model.model), info.recipe.model.ndim)
     measured = torch.zeros(1, info.condition_channels, *size)
     if not model.model.draws_samples:
-        return to_graph(_Regress(model), {"measured": measured}, outputs, images=["measured"], batched=False)
+        return to_graph(_Regress(model), {"measured": measured}, outputs)
     start = _Start(model, sampled, seed)
     with torch.no_grad():
         given = dict(zip(start.names, start(measured), strict=True))
@@ -71,13 +66,10 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
     body = {**carried, **{name: values[0] for name, values in scanned.items()}, **constant}
     step = _Step(model, sampled, seed)
     last = {"clean": given["clean_before"]} | ({"center": given["center"]} if "center" in given else {})
-    parts = [
-        to_graph(start, {"measured": measured}, start.names, images=["measured"], batched=False),
-        to_graph(step, body, _CARRIED, images=_images(body), batched=False),
-        to_graph(_Finish(model, sampled), last, outputs, images=list(last), batched=False),
-    ]
     return join(
-        *(Part(name, graph) for name, graph in zip(("start", "step", "finish"), parts, strict=True)),
+        to_graph(start, {"measured": measured}, start.names),
+        to_graph(step, body, _CARRIED),
+        to_graph(_Finish(model, sampled), last, outputs),
         scanned={name: values.numpy() for name, values in scanned.items()},
         carried=_CARRIED,
     )
@@ -89,10 +81,6 @@ def _enlarge(images: Tensor, factor: tuple[int, ...]) -> Tensor:
         return images
     mode = "bicubic" if images.ndim == 4 else "trilinear"
     return F.interpolate(images, scale_factor=[float(f) for f in factor], mode=mode, align_corners=False)
-
-
-def _images(values: dict[str, Tensor]) -> list[str]:
-    return [name for name, value in values.items() if value.ndim > 1]
 
 
 class _Start(nn.Module):
@@ -168,7 +156,8 @@ class _Finish(nn.Module):
 
     def __init__(self, model: LoadedModel, sampled: Sampled) -> None:
         super().__init__()
-        self.scale, self.target, self.found = model.model.scale, model.info.target, correction_for(model, sampled)
+        self.scale, self.target = model.model.scale, model.info.target
+        self.found = Restorer(model, sampled).correction
 
     def forward(self, clean: Tensor, center: Tensor | None = None) -> tuple[Tensor, ...]:
         draws = as_target(clean, center, self.scale)

@@ -1,27 +1,20 @@
 """Combine three ONNX graphs into one: run the first, the second once per row of a table, and the third."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.export.graph import onnx_library, rename
 
-__all__ = ["Part", "join"]
-
-
-class Part(NamedTuple):
-    """A graph and the prefix of its inner names."""
-
-    name: str
-    model: Any
+__all__ = ["join"]
 
 
 def join(
-    start: Part, step: Part, finish: Part, *, scanned: Mapping[str, NDArray[np.generic]], carried: Sequence[str]
+    start: Any, step: Any, finish: Any, *, scanned: Mapping[str, NDArray[np.generic]], carried: Sequence[str]
 ) -> Any:
-    """Run ``step`` once per row of the ``scanned`` columns, between ``start`` and ``finish``.
+    """Run ``step`` once per row of the ``scanned`` columns, between ``start`` and ``finish``, all ``onnx.ModelProto``.
 
     Args:
         start: Outputs `<name>_before` for all carried values, and, by the same name, the inputs of steps and
@@ -36,16 +29,18 @@ def join(
     """
     onnx = onnx_library()
     make = onnx.helper
-    for part in (start, step, finish):
-        if part.model.functions:
-            raise ValueError(f"the part {part.name} has functions; inline them first")
-    known = {value.name: value.name for value in [*start.model.graph.input, *start.model.graph.output]}
-    renamed = [
-        _prefixed(start, known),
-        _prefixed(step, known | {value.name: f"step_{value.name}" for value in step.model.graph.output}),
-        _prefixed(finish, known | {name: name for name in [*carried, *(v.name for v in finish.model.graph.output)]}),
-    ]
-    first, body, last = renamed
+    parts = {"start": start, "step": step, "finish": finish}
+    for name, part in parts.items():
+        if part.functions:
+            raise ValueError(f"the part {name} has functions; inline them first")
+    known = {value.name: value.name for value in [*start.graph.input, *start.graph.output]}
+    results = [value.name for value in finish.graph.output]
+    kept = {
+        "start": known,
+        "step": known | {value.name: f"step_{value.name}" for value in step.graph.output},
+        "finish": known | {name: name for name in [*carried, *results]},
+    }
+    first, body, last = (_prefixed(part.graph, name, kept[name]) for name, part in parts.items())
     # Carried values have their own names inside the step; outputs of start are visible from outside.
     inside = {f"{name}_before": f"step_{name}_before" for name in carried}
     rename(body, inside)
@@ -71,24 +66,23 @@ def join(
         list(last.output),
         initializer=[*first.initializer, *body.initializer, *last.initializer, *columns],
     )
-    opsets = {item.domain: item.version for part in (start, step, finish) for item in part.model.opset_import}
+    opsets = {item.domain: item.version for part in parts.values() for item in part.opset_import}
     return make.make_model(
         graph,
         opset_imports=[make.make_opsetid(domain, version) for domain, version in opsets.items()],
-        ir_version=start.model.ir_version,
+        ir_version=start.ir_version,
         producer_name="sfumato",
     )
 
 
-def _prefixed(part: Part, kept: Mapping[str, str]) -> Any:
-    """A copy of a graph whose names differ from those of the others, except the ``kept`` ones."""
-    onnx = onnx_library()
-    graph = onnx.GraphProto()
-    graph.CopyFrom(part.model.graph)
-    del graph.value_info[:]
-    names = {name for node in graph.node for name in [*node.input, *node.output]}
-    names |= {value.name for value in [*graph.input, *graph.output, *graph.initializer]}
-    rename(graph, {name: kept.get(name, f"{part.name}.{name}") for name in names if name})
-    for number, node in enumerate(graph.node):
-        node.name = f"{part.name}.{number}"
-    return graph
+def _prefixed(graph: Any, prefix: str, kept: Mapping[str, str]) -> Any:
+    """A copy of a graph whose names start with the prefix, except the ``kept`` ones."""
+    copied = type(graph)()
+    copied.CopyFrom(graph)
+    del copied.value_info[:]
+    names = {name for node in copied.node for name in [*node.input, *node.output]}
+    names |= {value.name for value in [*copied.input, *copied.output, *copied.initializer]}
+    rename(copied, {name: kept.get(name, f"{prefix}.{name}") for name in names if name})
+    for number, node in enumerate(copied.node):
+        node.name = f"{prefix}.{number}"
+    return copied
