@@ -22,7 +22,7 @@ from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.conditions import Measured
-from sfumato.restoration.intervals import correction_for, sampled_by
+from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.job import Job, Plan
 from sfumato.restoration.layout import Layout, choose_layout
 from sfumato.restoration.outputs import as_begun, beside, name_outputs
@@ -126,7 +126,7 @@ class Restoration:
     def correction(self) -> Correction | None:
         """The calibration used for its intervals, if it has any."""
         has_any = any(output.content == "low" for output in self.job.outputs)
-        return correction_for(self.model, self.sampled) if has_any else None
+        return Restorer(self.model, self.sampled).correction if has_any else None
 
     def dtype_of(self, file: str) -> np.dtype[Any] | None:
         """Type of the pixels in one of the files, or None if it is a PNG that cannot hold them."""

@@ -16,16 +16,16 @@ from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.solvers import Solver
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, check_loaded
-from sfumato.restoration.intervals import Content, correction_for, sampled_by, summary
-from sfumato.restoration.layout import Layout, choose_layout, stride
+from sfumato.restoration.intervals import sampled_by
+from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.schedule_map import check_schedule, schedule_map
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import ImageError
 
-__all__ = ["Drawn", "Restorer", "Uncertainty"]
+__all__ = ["Drawn", "Index", "Restorer", "Uncertainty"]
 
-Index = tuple[Any, ...]
+Index: TypeAlias = tuple[Any, ...]
 Uncertainty: TypeAlias = Literal["samples", "schedule"]
 ALL: Index = (...,)
 
@@ -94,7 +94,8 @@ class Restorer:
     @property
     def correction(self) -> Correction | None:
         """The model's calibration, if it holds for samples drawn this way."""
-        return correction_for(self.model, self.sampled) if self.draws_samples else None
+        known = self.model.info.calibration
+        return known if self.draws_samples and known is not None and known.sampled == self.sampled else None
 
     @property
     def label(self) -> str:
@@ -147,12 +148,6 @@ class Restorer:
             raise ImageError(
                 f"this model is a regression: it has no schedule and no samples {wanted}; expected a diffusion model"
             )
-
-    def layout(self, spatial: Sequence[int]) -> Layout:
-        """How to see a whole image: in tiles if it is large, several samples at once if it is small."""
-        step = stride(self.model.model)
-        whole = -(-max(spatial) // step) * step
-        return choose_layout(self.model, spatial, self.sampled.num_samples, chunk=whole, halo=0, tile=self.tile)
 
     def draws(
         self,
@@ -267,16 +262,25 @@ class Restorer:
         """This restorer and the batch or, if none is given, with tiles and a batch that suit the size of the image."""
         if batch is not None:
             return self, batch
-        layout = self.layout(spatial)
+        step = stride(self.model.model)
+        whole = -(-max(spatial) // step) * step
+        layout = choose_layout(self.model, spatial, self.sampled.num_samples, chunk=whole, halo=0, tile=self.tile)
         return replace(self, tile=layout.tile), layout.batch
 
     def _image(self, output: Output, drawn: Drawn) -> Tensor:
-        target = self.model.info.target
+        """One image (C, *spatial) in the units of the target; the std and the interval are those of the calibration."""
+        target, posterior, found = self.model.info.target, drawn.posterior, self.correction
+        if output.content == "mean":
+            return target.invert(posterior.mean, axis=0)
+        if output.content == "std":
+            return target.invert_spread(posterior.std if found is None else found.spread(posterior.std), axis=0)
         if output.content == "quantile":
-            return target.invert(drawn.posterior.quantile(output.level), axis=0)
+            return target.invert(posterior.quantile(output.level), axis=0)
         if output.content == "sample":
             return target.invert(drawn.kept[output.number], axis=0)
-        return summary(cast(Content, output.content), drawn.posterior, target, self.correction)
+        if found is None:
+            raise ValueError(f"the {output.content} end of an interval was requested; expected a calibrated model")
+        return target.invert(found.interval(posterior.mean, posterior.std)[output.content == "high"], axis=0)
 
 
 def _tell(whom: Callable[[int], None] | None, number: int) -> None:
