@@ -13,7 +13,7 @@ from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, set_calibration
 from sfumato.restoration import interactive
 from sfumato.restoration.conditions import Measured
-from sfumato.restoration.interactive import Field, Parts
+from sfumato.restoration.interactive import FieldOfView, Parts
 from sfumato.restoration.schedule_map import curves_at, schedule_of
 from sfumato.system.errors import ImageError
 from sfumato.training.train import train
@@ -63,7 +63,7 @@ def test_lazy_arrays_are_read_where_they_are_needed(model: LoadedModel) -> None:
     images = pixels(3, 20, 26)
     lazy = dask.from_array(images, chunks=(1, 20, 26)).map_blocks(block, dtype=np.float32)
     read.clear()
-    field = Field((1,), (0, 0), (20, 26))
+    field = FieldOfView((1,), (0, 0), (20, 26))
     restored = Parts(measured(lazy, "TYX", model), model, num_samples=2, num_steps=1, field=field).restore()
     assert set(read) == {(1, 0, 0)}
     alone = sfumato.restore(images[1], model, num_samples=2, num_steps=1, image=1)
@@ -79,7 +79,7 @@ def test_a_field_and_the_parts_of_a_large_image_are_those_of_the_whole(
     chunked = Parts(image, model, num_samples=2, num_steps=1)
     assert chunked.num_calls == 4 * 2 * 1
     np.testing.assert_allclose(chunked.restore()["mean"][0, 0], whole, atol=1e-4)
-    field = Field((0,), (101, 3), (50, 30))
+    field = FieldOfView((0,), (101, 3), (50, 30))
     seen = Parts(image, model, num_samples=2, num_steps=1, field=field).restore()["mean"]
     np.testing.assert_allclose(seen[0, 0], whole[101:151, 3:33], atol=1e-4)
 

@@ -225,14 +225,14 @@ def _restore(
     import torch
 
     from sfumato.restoration.conditions import Measured, enlargement
-    from sfumato.restoration.interactive import Field, Parts
+    from sfumato.restoration.interactive import FieldOfView, Parts
 
     if device == "automatic":
         device = [*_accelerators(torch), "cpu"][0]
     model = load_model(path, device, "restore")
     work.count(0)
     measured = Measured(source.image, model)
-    field = None if visible is None else Field((visible[0],), *visible[1:])
+    field = None if visible is None else FieldOfView((visible[0],), *visible[1:])
     parts = Parts(measured, model, field=field, **asked)
     work.total = parts.num_calls
     images = parts.restore(work.count)

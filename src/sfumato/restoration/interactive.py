@@ -5,7 +5,7 @@ for what the halo leaves out.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -19,10 +19,10 @@ from sfumato.restoration.job import Plan, Task
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.regions import Regions
-from sfumato.restoration.restorer import Restorer
+from sfumato.restoration.restorer import Index, Restorer
 from sfumato.system.errors import ImageError
 
-__all__ = ["Field", "Parts"]
+__all__ = ["FieldOfView", "Parts"]
 
 _CHUNK = {2: 512, 3: 64}
 """Side of a part: small, so that network calls are short and stopping is quick."""
@@ -31,7 +31,7 @@ _MEMORY = 2**28
 Images = dict[str, NDArray[np.float32]]
 
 
-class Field(NamedTuple):
+class FieldOfView(NamedTuple):
     """A region of some frames, on the target grid."""
 
     frames: tuple[int, ...]
@@ -39,7 +39,7 @@ class Field(NamedTuple):
     size: tuple[int, ...]
 
     @classmethod
-    def whole(cls, measured: Measured) -> "Field":
+    def whole(cls, measured: Measured) -> "FieldOfView":
         """The whole of an image."""
         spatial = measured.spatial
         return cls(tuple(range(measured.num_frames)), (0,) * len(spatial), spatial)
@@ -77,17 +77,16 @@ class Parts:
         num_samples: int | None = None,
         num_steps: int | None = None,
         seed: int = 0,
-        field: Field | None = None,
+        field: FieldOfView | None = None,
         keep_samples: bool = False,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
         restorer = Restorer.of(model, num_samples, num_steps)
-        restorer.check_spread()
         self._measured, self._model = measured, model
         self.sampled, self.label = restorer.sampled, restorer.label
-        self.field = field or Field.whole(measured)
-        self.contents: tuple[str, ...] = tuple(output.content for output in restorer.outputs)
-        self._outputs = restorer.outputs
+        self.field = field or FieldOfView.whole(measured)
+        self._outputs = restorer.available("samples")
+        self.contents = tuple(output.content for output in self._outputs)
         if keep_samples and restorer.draws_samples:
             self.contents = (*self.contents, "samples")
             self._outputs += [Output("sample", "", number=number) for number in range(self.sampled.num_samples)]
@@ -107,7 +106,7 @@ class Parts:
             chunk=_CHUNK[len(measured.spatial)] if field is None else -(-max(field.size) // grid) * grid,
             memory=_MEMORY,
         )
-        self._batch, self._halo = layout.batch, layout.halo
+        self._batch = layout.batch
         chunk = layout.chunk if field is None else field.size
         self._regions = Regions(
             replace(restorer, tile=layout.tile), measured, seed, chunk=chunk, halo=(layout.halo,) * len(chunk)
@@ -130,12 +129,14 @@ class Parts:
         results = {content: np.empty(self._shape(content), np.float32) for content in self.contents}
         for place, frame in enumerate(self.field.frames):
             for task in self._tasks():
-                where = tuple(
-                    slice(c - f, c - f + s) for c, f, s in zip(task.corner, self.field.corner, task.size, strict=True)
-                )
-                for content, image in self._restored(frame, task).items():
-                    lead = (slice(None), place) if content == "samples" else (place,)
-                    results[content][(*lead, slice(None), *where)] = image
+                starts = [c - f for c, f in zip(task.corner, self.field.corner, strict=True)]
+                where: Index = (..., *(slice(c, c + s) for c, s in zip(starts, task.size, strict=True)))
+                images = self._regions.restore(frame, task, self._outputs, self._batch)
+                for output, image in zip(self._outputs, images, strict=True):
+                    if output.content == "sample":
+                        results["samples"][output.number, place, *where] = image
+                    else:
+                        results[output.content][place, *where] = image
         return results
 
     def _shape(self, content: str) -> tuple[int, ...]:
@@ -143,23 +144,9 @@ class Parts:
         return (*lead, len(self.field.frames), self._model.info.target_channels, *self.field.size)
 
     def _tasks(self) -> list[Task]:
-        spatial, halo = self._measured.spatial, self._regions.halo
-        if self.field.size == spatial:
+        spatial, halo, field = self._measured.spatial, self._regions.halo, self.field
+        if field.size == spatial:
             plan = Plan((spatial,), self._regions.chunk, halo)
             return [plan.task(number) for number in range(plan.num_tasks)]
-        return [_one(self.field, spatial, self._halo, stride(self._model.model))]
-
-    def _restored(self, frame: int, task: Task) -> Images:
-        images = self._regions.restore(frame, task, self._outputs, self._batch)
-        named = zip((output.content for output in self._outputs), images, strict=True)
-        results = {content: image for content, image in named if content != "sample"}
-        if "samples" in self.contents:
-            results["samples"] = np.stack(images[-self.sampled.num_samples :])
-        return results
-
-
-def _one(field: Field, spatial: Sequence[int], halo: int, grid: int) -> Task:
-    """A field as one task. The region it sees starts on the networks' grid, as for chunks of the whole image."""
-    start = tuple(max(0, (corner - halo) // grid * grid) for corner in field.corner)
-    stop = tuple(min(w, c + s + halo) for w, c, s in zip(spatial, field.corner, field.size, strict=True))
-    return Task(0, 0, field.corner, field.size, start, tuple(b - a for a, b in zip(start, stop, strict=True)))
+        # It sees a region that starts on the networks' grid, as chunks of the whole image do.
+        return [Task.within(spatial, field.corner, field.size, halo, stride(self._model.model))]

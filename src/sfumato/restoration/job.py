@@ -9,11 +9,14 @@ and refuse different ones.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
 
 from sfumato.data.images.identity import Identity
 from sfumato.data.images.ome_zarr_writer import Version
@@ -38,6 +41,15 @@ class Task(NamedTuple):
     seen_corner: tuple[int, ...]
     """First pixel to read: the chunk with its halo, clipped to the image."""
     seen_size: tuple[int, ...]
+
+    @classmethod
+    def within(
+        cls, whole: Sequence[int], corner: tuple[int, ...], size: tuple[int, ...], halo: Sequence[int], grid: int = 1
+    ) -> Self:
+        """One chunk of an image with its halo; the region that is seen starts on the grid."""
+        start = tuple(max(0, (c - h) // grid * grid) for c, h in zip(corner, halo, strict=True))
+        stop = tuple(min(w, c + s + h) for w, c, s, h in zip(whole, corner, size, halo, strict=True))
+        return cls(0, 0, corner, size, start, tuple(b - a for a, b in zip(start, stop, strict=True)))
 
     @property
     def inner(self) -> tuple[slice, ...]:
@@ -73,12 +85,8 @@ class Plan:
     @property
     def stages(self) -> list[range]:
         """Task numbers of each level; a level needs all tasks of the one before."""
-        stages, start = [], 0
-        for level in range(len(self.levels)):
-            stop = start + math.prod(self._counts(level))
-            stages.append(range(start, stop))
-            start = stop
-        return stages
+        ends = itertools.accumulate((math.prod(self._counts(level)) for level in range(len(self.levels))), initial=0)
+        return [range(start, stop) for start, stop in itertools.pairwise(ends)]
 
     def task(self, number: int) -> Task:
         """The task with a given number.
@@ -89,16 +97,12 @@ class Plan:
         if not 0 <= number < self.num_tasks:
             raise IndexError(f"task {number} was asked of a plan of {self.num_tasks}")
         level, stage = next((level, stage) for level, stage in enumerate(self.stages) if number in stage)
-        place, backwards = number - stage.start, []
-        for count, chunk in zip(reversed(self._counts(level)), reversed(self.chunk), strict=True):
-            place, along = divmod(place, count)
-            backwards.append(along * chunk)
-        corner, whole = tuple(reversed(backwards)), self.levels[level]
-        halo = self.halo if level == 0 else (0,) * len(whole)
+        along = np.unravel_index(number - stage.start, self._counts(level))
+        corner = tuple(int(place) * chunk for place, chunk in zip(along, self.chunk, strict=True))
+        whole = self.levels[level]
         size = tuple(min(chunk, w - c) for chunk, w, c in zip(self.chunk, whole, corner, strict=True))
-        start = tuple(max(0, c - h) for c, h in zip(corner, halo, strict=True))
-        stop = tuple(min(w, c + s + h) for w, c, s, h in zip(whole, corner, size, halo, strict=True))
-        return Task(number, level, corner, size, start, tuple(b - a for a, b in zip(start, stop, strict=True)))
+        halo = self.halo if level == 0 else (0,) * len(whole)
+        return Task.within(whole, corner, size, halo)._replace(number=number, level=level)
 
     def _counts(self, level: int) -> list[int]:
         """Number of chunks along each axis."""
@@ -165,6 +169,10 @@ class Job:
             return tuple(along)
         place = sum(axis in "TS" for axis in self.axes)
         return (*along[:place], channels, *along[place:])
+
+    def box(self, task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Corner and size of a task's chunk in the written images."""
+        return self.with_channels(task.corner, 0), self.with_channels(task.size, self.channels)
 
     def to_json(self) -> str:
         """The job as text, one field per line."""

@@ -15,6 +15,7 @@ from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.conditions import Measured
+from sfumato.restoration.job import Task
 from sfumato.restoration.layout import choose_layout, stride
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import ImageError
@@ -69,14 +70,12 @@ def schedule_of(
     """
     if not model.model.draws_samples:
         raise ImageError("this model is a regression: it has no schedule; expected a diffusion model; choose another")
-    spatial, grid = measured.spatial, stride(model.model)
-    halo = choose_layout(model, spatial, 1, 1).halo
-    start = [max(0, (c - halo) // grid * grid) for c in corner]
-    stop = [min(whole, c + s + halo) for whole, c, s in zip(spatial, corner, size, strict=True)]
-    seen = [b - a for a, b in zip(start, stop, strict=True)]
-    whole = model.model.schedule(measured.condition(frame, start, seen))
-    inner: tuple[Any, ...] = tuple(slice(c - a, c - a + s) for c, a, s in zip(corner, start, size, strict=True))
-    rate = whole.rate.expand(1, model.info.target_channels, *seen)[(..., *inner)]
+    halo = choose_layout(model, measured.spatial, 1, 1).halo
+    grid = stride(model.model)
+    part = Task.within(measured.spatial, tuple(corner), tuple(size), [halo] * len(size), grid)
+    whole = model.model.schedule(measured.condition(frame, part.seen_corner, part.seen_size))
+    inner: tuple[Any, ...] = (..., *part.inner)
+    rate = whole.rate.expand(1, model.info.target_channels, *part.seen_size)[inner]
     return Schedule(rate, whole.warp, whole.reference_rate)
 
 

@@ -79,8 +79,7 @@ def checksum_of(job: Job, number: int) -> int:
         ImageError: If a chunk cannot be read.
     """
     task = job.plan.task(number)
-    corner, size = job.with_channels(task.corner, 0), job.with_channels(task.size, job.channels)
-    return _joined([output.checksum(task.level, corner, size) for output in _outputs(job)])
+    return _joined([output.checksum(task.level, *job.box(task)) for output in _outputs(job)])
 
 
 @functools.lru_cache(maxsize=2)
@@ -157,7 +156,7 @@ class _Opened:
 
     def halve(self, task: Task) -> int:
         """Write the chunks of a task, computed from the level before."""
-        corner, size = self.job.with_channels(task.corner, 0), self.job.with_channels(task.size, self.job.channels)
+        corner, size = self.job.box(task)
         return _joined(
             [output.write(task.level, corner, output.halve(task.level, corner, size)) for output in self.outputs]
         )
@@ -171,8 +170,8 @@ class _Opened:
 
     def _write(self, output: OutputImage, pixels: NDArray[np.float32], task: Task) -> int:
         """Write (C, *spatial); frame axes have length 1 in a chunk, so C may stand before or between them."""
-        size = self.job.with_channels(task.size, self.job.channels)
-        return output.write(0, self.job.with_channels(task.corner, 0), np.ascontiguousarray(pixels.reshape(size)))
+        corner, size = self.job.box(task)
+        return output.write(0, corner, np.ascontiguousarray(pixels.reshape(size)))
 
 
 def _joined(checksums: Sequence[int]) -> int:

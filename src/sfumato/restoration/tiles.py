@@ -9,7 +9,7 @@ Samples of neighbouring tiles therefore cannot contradict each other, and no sam
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -91,9 +91,9 @@ class TiledNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, in, *spatial) to (B, out, *spatial)."""
-        tiles = list(self._tiles(images))
+        along = [spans(length, self.tile, self.halo, self.blend) for length in images.shape[2:]]
         result: Tensor | None = None
-        for box in tiles:
+        for box in itertools.product(*along):
             place: tuple[Any, ...] = (..., *(slice(span.start, span.stop) for span in box))
             output = self.network(images[place])
             for axis, span in enumerate(box, start=-len(box)):
@@ -103,9 +103,6 @@ class TiledNetwork(nn.Module):
             result[place] += output
         assert result is not None
         return result
-
-    def _tiles(self, images: Tensor) -> Iterator[tuple[Span, ...]]:
-        return itertools.product(*(spans(length, self.tile, self.halo, self.blend) for length in images.shape[2:]))
 
 
 def tiled(model: CVDM, tile: int) -> CVDM:
