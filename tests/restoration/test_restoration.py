@@ -779,7 +779,7 @@ def test_a_disk_that_gives_out_half_way_is_told_and_what_was_done_is_kept(
             free = shutil.disk_usage(small_disk).free
             (small_disk / "filler").write_bytes(bytes(free))
 
-    with pytest.raises(RunError, match=r"1 chunks could not be restored(.|\n)*give the same command again"):
+    with pytest.raises(RunError, match=r"1 chunks could not be restored(.|\n)*rerun the same command"):
         run_restoration(planned, progress=spoil)
     assert Journal(planned.journal, planned.job.plan.num_tasks).done().sum() == 3
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)

@@ -17,7 +17,7 @@ from sfumato.restoration.planning import Restoration
 from sfumato.restoration.watch import ReplacedInputError
 from sfumato.system.errors import ImageError, RunError, StorageError
 
-__all__ = ["begin", "begun_output", "check_job", "is_finished"]
+__all__ = ["begin", "begun_output", "check_job", "check_stores", "is_finished"]
 
 _JOB = "job.json"
 
@@ -37,7 +37,10 @@ def is_finished(restoration: Restoration, note: Note | None = None) -> bool:
     """
     if (restoration.journal / _JOB).exists():
         check_job(restoration, note)
-        return restoration.is_store and _is_complete(restoration)
+        if not restoration.is_store or not Journal(restoration.journal, restoration.job.plan.num_tasks).done().all():
+            return False
+        check_stores(restoration)
+        return True
     there = [Path(file) for file in restoration.files if "://" not in file and Path(file).exists()]
     if not there or (restoration.journal / _JOB).exists():  # otherwise another shard has started meanwhile
         return False
@@ -147,9 +150,11 @@ def begun_output(restoration: Restoration, number: int, *, is_recorded: bool) ->
     return {key: value for key, value in told.items() if key != "notes"}
 
 
-def _is_complete(restoration: Restoration) -> bool:
-    if not Journal(restoration.journal, restoration.job.plan.num_tasks).done().all():
-        return False
+def check_stores(restoration: Restoration) -> None:
+    """Check that all stores are complete: one removed during the work may leave chunks but no image metadata.
+
+    Raises:
+        RunError: If one of them is missing, or was made with other settings.
+    """
     for number in range(len(restoration.files)):
         begun_output(restoration, number, is_recorded=True)
-    return True

@@ -22,6 +22,7 @@ from sfumato.system.errors import RunError
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.security import Security
 
 __all__ = ["IN_FLIGHT_PER_WORKER", "Certificates", "Dask", "Engine", "InProcess"]
 
@@ -77,6 +78,17 @@ class Certificates:
     authority: Path
     certificate: Path
     key: Path
+
+    def security(self) -> "Security":
+        """The settings of a connection that must be encrypted."""
+        from distributed.security import Security
+
+        return Security(
+            require_encryption=True,
+            tls_ca_file=str(self.authority),
+            tls_client_cert=str(self.certificate),
+            tls_client_key=str(self.key),
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,7 @@ class Dask:
     def _gone(self) -> RunError:
         return RunError(
             f"the scheduler {self.scheduler or 'of the local workers'} is gone; expected it to stay until all is "
-            "restored; what was done is kept: give the same command again"
+            "restored; what was done is kept: rerun the same command"
         )
 
     @contextlib.contextmanager
@@ -149,35 +161,23 @@ class Dask:
         try:
             import dask
             from distributed import Client, LocalCluster
-            from distributed.security import Security
         except ImportError as error:
             raise ImportError(
                 f"a cluster of workers needs Dask ({error}); install it with: pip install 'sfumato[cluster]'"
             ) from error
         settings = {"distributed.scheduler.allowed-failures": _MOST_DEATHS, "distributed.admin.log-length": 0}
         with dask.config.set(settings), contextlib.ExitStack() as stack:
-            if self.scheduler is None:
-                address: Any = stack.enter_context(
-                    LocalCluster(
-                        n_workers=self.workers,
-                        threads_per_worker=1,
-                        processes=True,
-                        host="127.0.0.1",  # not reachable from outside this machine
-                        dashboard_address="127.0.0.1:0",  # a free port, in case another cluster uses the default one
-                        worker_dashboard_address=None,
-                    )
+            address: Any = self.scheduler or stack.enter_context(
+                LocalCluster(
+                    n_workers=self.workers,
+                    threads_per_worker=1,
+                    processes=True,
+                    host="127.0.0.1",  # not reachable from outside this machine
+                    dashboard_address="127.0.0.1:0",  # a free port, in case another cluster uses the default one
+                    worker_dashboard_address=None,
                 )
-                security = None
-            else:
-                address, security = self.scheduler, None
-                if self.certificates is not None:
-                    files = self.certificates
-                    security = Security(
-                        require_encryption=True,
-                        tls_ca_file=str(files.authority),
-                        tls_client_cert=str(files.certificate),
-                        tls_client_key=str(files.key),
-                    )
+            )
+            security = self.certificates.security() if self.scheduler and self.certificates else None
             try:
                 client = stack.enter_context(Client(address, security=security, set_as_default=False))
                 client.wait_for_workers(1, timeout=60)

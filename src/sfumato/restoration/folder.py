@@ -11,18 +11,17 @@ from sfumato.data.images.file_names import IMAGE_SUFFIXES, take_apart
 from sfumato.data.images.io import open_image
 from sfumato.data.images.links import first_repeat
 from sfumato.data.images.ome_zarr import is_zarr
-from sfumato.models.model_file import LoadedModel, load
+from sfumato.models.model_file import load
 from sfumato.restoration.begun import is_finished
 from sfumato.restoration.engines import Engine
 from sfumato.restoration.planning import FORMATS, Restoration, Settings, plan_restoration, png_dtype
-from sfumato.restoration.run import Progress, StoppedError, run_restoration
+from sfumato.restoration.run import Progress, StoppedError, listed, run_restoration
 from sfumato.system.errors import ImageError, ModelFileError, RunError, SfumatoError, StorageError, UnknownFormatError
 
 __all__ = ["FailedImagesError", "is_folder_of_images", "restore_folder"]
 
 _IMAGES = (*IMAGE_SUFFIXES, ".npz")
 """Files with these suffixes are reported if they turn out not to be images."""
-_MOST_LISTED = 20
 
 
 def is_folder_of_images(place: str) -> bool:
@@ -86,19 +85,13 @@ def restore_folder(
     if Path(outputs).resolve() == Path(inputs).resolve():
         raise ImageError(f"{outputs} is the folder of the inputs; expected another one to write to; name it")
     loaded = load(model, device=device)
-    failed: dict[str, SfumatoError] = {}
-    plans = _plans(
-        _names(Path(inputs), suffix, loaded, failed),
-        lambda source, name, first: plan_restoration(
-            model,
-            source,
-            Path(outputs) / name,
-            dataclasses.replace(chosen, first_image=chosen.first_image + first),
-            device=device,
-            loaded=loaded,
-        ),
-        failed,
-    )
+
+    def plan(source: Path, dtype: np.dtype[Any], first: int) -> Restoration:
+        name = _output_name(source, suffix, png_dtype(loaded, dtype) is not None)
+        own = dataclasses.replace(chosen, first_image=chosen.first_image + first)
+        return plan_restoration(model, source, Path(outputs) / name, own, device=device, loaded=loaded)
+
+    plans, failed = _plans(Path(inputs), plan)
     if not plans:
         raise next(iter(failed.values()))  # the model or settings suit none of the images
     _check_apart(plans)
@@ -127,28 +120,42 @@ def restore_folder(
             failed[source.name] = error
     files = [planned.files[0] for source, planned in plans.items() if source.name not in failed]
     if failed:
-        raise FailedImagesError(_listed(failed, len(failed) + len(files)), files)
+        total = len(failed) + len(files)
+        raise FailedImagesError(
+            f"{len(failed)} of {total} images could not be restored (the others are done):\n"
+            + listed(f"{name}: {error}" for name, error in sorted(failed.items()))
+            + "\nfix these and rerun the same command to restore what is missing",
+            files,
+        )
     return files
 
 
 def _plans(
-    names: Sequence[tuple[Path, str | None]],
-    plan: Callable[[Path, str, int], Restoration],
-    failed: dict[str, SfumatoError],
-) -> dict[Path, Restoration]:
-    """Plans of the images that can be planned; each knows how many frames come before it."""
+    folder: Path, plan: Callable[[Path, np.dtype[Any], int], Restoration]
+) -> tuple[dict[Path, Restoration], dict[str, SfumatoError]]:
+    """Plans of the images of a folder, and why the others cannot be restored; a plan is told how many frames precede.
+
+    Raises:
+        ImageError: If the folder has no image.
+    """
     plans: dict[Path, Restoration] = {}
+    failed: dict[str, SfumatoError] = {}
     first = 0
-    for source, name in names:
+    for source, found in _images(folder):
         frames = 1
-        if name is not None:
-            try:
-                plans[source] = plan(source, name, first)
-                frames = plans[source].measured.num_frames
-            except SfumatoError as error:
-                failed[source.name] = error
+        try:
+            if isinstance(found, SfumatoError):
+                raise found
+            plans[source] = plan(source, found, first)
+            frames = plans[source].measured.num_frames
+        except SfumatoError as error:
+            failed[source.name] = error
         first += frames
-    return plans
+    if not plans and not failed:
+        raise ImageError(
+            f"{folder} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
+        )
+    return plans, failed
 
 
 def _finished(plans: Iterable[Restoration], note: Callable[[str], None] | None) -> list[bool]:
@@ -164,38 +171,10 @@ def _finished(plans: Iterable[Restoration], note: Callable[[str], None] | None) 
         except SfumatoError as error:
             refused.append(error)
     if len(refused) > 1:
-        raise ImageError("\n".join([f"{len(refused)} outputs are not what this command would write:",
-                                    *(f"  {error}" for error in refused[:_MOST_LISTED])]))  # fmt: skip
+        raise ImageError(f"{len(refused)} outputs are not what this command would write:\n{listed(map(str, refused))}")
     if refused:
         raise refused[0]
     return finished
-
-
-def _listed(failed: Mapping[str, SfumatoError], total: int) -> str:
-    lines = [f"  {name}: {error}" for name, error in [*sorted(failed.items())][:_MOST_LISTED]]
-    lines += [f"  and {len(failed) - _MOST_LISTED} more"] * (len(failed) > _MOST_LISTED)
-    return "\n".join(
-        [f"{len(failed)} of {total} images could not be restored (the others are done):", *lines,
-         "fix these and rerun the same command to restore what is missing"]
-    )  # fmt: skip
-
-
-def _names(
-    folder: Path, suffix: str | None, model: LoadedModel, failed: dict[str, SfumatoError]
-) -> list[tuple[Path, str | None]]:
-    """The images of a folder by name, each with its output name, or None if it could not be opened."""
-    names: list[tuple[Path, str | None]] = []
-    for source, found in _images(folder):
-        if isinstance(found, SfumatoError):
-            failed[source.name] = found
-            names.append((source, None))
-            continue
-        names.append((source, _output_name(source, suffix, png_dtype(model, found) is not None)))
-    if not names:
-        raise ImageError(
-            f"{folder} holds no image; expected files such as .tif, .png, .mrc or .zarr; name another folder"
-        )
-    return names
 
 
 def _images(folder: Path) -> Iterator[tuple[Path, np.dtype[Any] | SfumatoError]]:

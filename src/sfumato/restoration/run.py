@@ -1,6 +1,6 @@
 """Run the unfinished tasks of a restoration on any engine, and record every finished chunk in the journal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from sfumato.data.images.convert import copy_image
 from sfumato.data.images.output import OutputImage
-from sfumato.restoration.begun import begin, begun_output, check_job, is_finished
+from sfumato.restoration.begun import begin, begun_output, check_job, check_stores, is_finished
 from sfumato.restoration.engines import Engine, InProcess
 from sfumato.restoration.job import Job, Plan
 from sfumato.restoration.journal import Journal, JournalInUseError, Writer, discard
@@ -18,7 +18,7 @@ from sfumato.restoration.task import Outcome, checksum_of, lend
 from sfumato.restoration.watch import ReplacedInputError, Watch
 from sfumato.system.errors import ImageError, RunError, SfumatoError
 
-__all__ = ["Progress", "StoppedError", "restore_file", "run_restoration", "verify"]
+__all__ = ["Progress", "StoppedError", "listed", "restore_file", "run_restoration", "verify"]
 
 _MOST_LISTED = 20
 _FEW = 64
@@ -103,7 +103,7 @@ def run_restoration(
         counted = _Counter(job, progress, done)
         stages = [_Stage(restoration, journal, level, engine or InProcess()) for level in range(len(job.plan.stages))]
         stages[0].do(writer, counted, shard)
-        if not stages[0].is_done():
+        if stages[0].missing():
             if shard is None:
                 raise RunError("an engine left tasks unfinished without an error; rerun the command")
             return []
@@ -113,7 +113,7 @@ def run_restoration(
                 for stage in stages[1:]:
                     stage.do(finisher, counted)
                 if restoration.is_store:
-                    _check_outputs(restoration)
+                    check_stores(restoration)
                 else:
                     _copy_out(restoration)
         except JournalInUseError:
@@ -131,16 +131,14 @@ class _Stage:
         self.journal, self.level, self.engine = journal, level, engine
         self.numbers = self.job.plan.stages[level]
 
-    def is_done(self) -> bool:
-        """Whether the journal contains every task."""
-        return bool(self.journal.done()[self.numbers.start : self.numbers.stop].all())
+    def missing(self) -> list[int]:
+        """Numbers of the tasks that the journal does not contain."""
+        undone = ~self.journal.done()[self.numbers.start : self.numbers.stop]
+        return [int(number) for number in np.flatnonzero(undone) + self.numbers.start]
 
     def do(self, writer: Writer, counted: "_Counter", shard: tuple[int, int] | None = None) -> None:
         """Run the missing tasks, or a shard's part of them."""
-        undone = ~self.journal.done()[self.numbers.start : self.numbers.stop]
-        missing = [int(number) for number in np.flatnonzero(undone) + self.numbers.start]
-        if shard is not None:
-            missing = [number for number in missing if number % shard[1] == shard[0]]
+        missing = [number for number in self.missing() if shard is None or number % shard[1] == shard[0]]
         failed: list[Outcome] = []
         recorded: list[int] = []
         # Starting workers would take longer than averaging a few pixels here.
@@ -218,12 +216,6 @@ def _create_outputs(restoration: Restoration, *, is_resumed: bool = False, is_re
         )
 
 
-def _check_outputs(restoration: Restoration) -> None:
-    """Check that all stores are complete: one removed during the work may leave chunks but no image metadata."""
-    for number in range(len(restoration.files)):
-        begun_output(restoration, number, is_recorded=True)
-
-
 def _copy_out(restoration: Restoration) -> None:
     """Copy finished stores into files; after a kill, complete files remain and the rest is copied again."""
     for output, file in zip(restoration.job.outputs, restoration.files, strict=True):
@@ -252,14 +244,19 @@ def _failure(failed: Sequence[Outcome], plan: Plan) -> SfumatoError:
     fatal = failed[-1].error if failed[-1].is_fatal else None
     if isinstance(fatal, ReplacedInputError):
         return fatal
-    listed = [f"  chunk at {plan.task(outcome.number).corner}: {outcome.error}" for outcome in failed[:_MOST_LISTED]]
-    more = f"\n  and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
     kind = RunError if fatal is None else StoppedError
     return kind(
         f"{len(failed)} chunks could not be restored; all others that were tried are done and kept:\n"
-        + "\n".join(listed)
-        + f"{more}\nfix the cause and give the same command again"
+        + listed(f"chunk at {plan.task(outcome.number).corner}: {outcome.error}" for outcome in failed)
+        + "\nfix the cause and rerun the same command"
     )
+
+
+def listed(faults: Iterable[str]) -> str:
+    """The first faults, one per line, and how many more there are."""
+    lines = [f"  {fault}" for fault in faults]
+    more = [f"  and {len(lines) - _MOST_LISTED} more"] if len(lines) > _MOST_LISTED else []
+    return "\n".join([*lines[:_MOST_LISTED], *more])
 
 
 class _Counter:
@@ -280,9 +277,8 @@ class _Counter:
 
     def call(self, draws: int) -> None:
         self.calls += draws
-        if (
-            self.calls < self.calls_of_task
-        ):  # the outcome reports the last call; a chunk sampled for statistics has more
+        # The outcome reports the last call; a chunk sampled for statistics has more.
+        if self.calls < self.calls_of_task:
             self._tell()
 
     def _tell(self) -> None:
