@@ -15,17 +15,14 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
 
-from sfumato.data.images.io import open_image
-from sfumato.data.images.shares import as_shares
 from sfumato.diffusion.noise import NoiseField
 from sfumato.export.card import CITATION, Credits, model_card
 from sfumato.export.graph import onnx_library, save_graph
 from sfumato.export.sampler import sampler_graph
 from sfumato.figures.panels import grey, save_picture
 from sfumato.models.model_file import LoadedModel
-from sfumato.problems.registry import takes_shares
 from sfumato.restoration.conditions import Measured, condition_of, enlargement
-from sfumato.restoration.layout import stride
+from sfumato.restoration.layout import middle, stride
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.atomic_files import replace_bytes
 from sfumato.system.errors import RunError
@@ -125,12 +122,9 @@ def example_image(model: LoadedModel, source: Path | None, side: int) -> NDArray
         for axis in range(2, 2 + ndim):
             fine = fine.narrow(axis, 8, side)
         return info.condition.invert(0.4 * fine)[0].numpy()
-    opened = open_image(source, axes=info.recipe.data.input_axes)
-    shown = as_shares(opened) if takes_shares(info.recipe.problem) else opened
-    frames = Measured(shown, model, on_target_grid=True)
-    size = [min(side, full) for full in frames.spatial]
-    corner = [(full - part) // 2 for full, part in zip(frames.spatial, size, strict=True)]
-    return np.ascontiguousarray(frames.read(0, corner, size), dtype=np.float32)
+    frames = Measured(str(source), model, axes=info.recipe.data.input_axes, on_target_grid=True)
+    corner, size = middle(frames.spatial, [side] * ndim)
+    return np.ascontiguousarray(frames.read(0, corner, size), dtype=np.float32) / np.float32(frames.full_scale)
 
 
 def draw_cover(path: Path, measured: NDArray[np.floating], restored: NDArray[np.floating]) -> None:

@@ -14,7 +14,7 @@ from sfumato.diffusion.model import CVDM
 from sfumato.models.model_file import LoadedModel
 from sfumato.system.errors import RecipeError
 
-__all__ = ["Layout", "choose_layout", "reach", "stride"]
+__all__ = ["Layout", "choose_layout", "middle", "reach", "stride"]
 
 _CHUNKS = {2: (1024, 1024), 3: (128, 256, 256)}
 _NEAR, _FAR = 64, 128
@@ -55,6 +55,17 @@ def reach(model: CVDM) -> int | None:
     reaches = [getattr(network, "reach", None) for network in _networks(model)]
     known = [value for value in reaches if value is not None]
     return max(known) if known and len(known) == len(reaches) else None
+
+
+def middle(spatial: Sequence[int], longest: Sequence[int], grid: int = 1) -> tuple[list[int], list[int]]:
+    """Corner and size of the region in the middle of an image, no larger than ``longest``; it starts on the grid.
+
+    Example:
+        >>> middle((100, 20), (64, 64), grid=4)
+        ([16, 0], [64, 20])
+    """
+    size = [min(side, most) for side, most in zip(spatial, longest, strict=True)]
+    return [(side - length) // 2 // grid * grid for side, length in zip(spatial, size, strict=True)], size
 
 
 def _halo(far: int | None, step: int, num_steps: int) -> int:

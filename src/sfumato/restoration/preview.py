@@ -10,6 +10,7 @@ from sfumato.data.images.io import open_image
 from sfumato.diffusion.noise import NoiseField
 from sfumato.figures.panels import draw_panel
 from sfumato.restoration.in_memory import restore_region
+from sfumato.restoration.layout import middle
 from sfumato.restoration.planning import Restoration
 from sfumato.restoration.restorer import Restorer
 
@@ -58,9 +59,7 @@ def draw_result(restoration: Restoration, path: Path) -> Path:
 
 def _middle(spatial: tuple[int, ...]) -> tuple[list[int], list[int]]:
     """Corner and size of a region that a laptop can restore in seconds."""
-    longest = [_DEPTH, _SIDE // 2, _SIDE // 2] if len(spatial) == 3 else [_SIDE, _SIDE]
-    size = [min(side, most) for side, most in zip(spatial, longest, strict=True)]
-    return [(side - length) // 2 for side, length in zip(spatial, size, strict=True)], size
+    return middle(spatial, [_DEPTH, _SIDE // 2, _SIDE // 2] if len(spatial) == 3 else [_SIDE, _SIDE])
 
 
 def _flat(image: NDArray[Any]) -> NDArray[np.floating[Any]]:

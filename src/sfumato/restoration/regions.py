@@ -12,7 +12,7 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.restoration.conditions import Measured
 from sfumato.restoration.frozen_norms import Statistics
 from sfumato.restoration.job import Task
-from sfumato.restoration.layout import stride
+from sfumato.restoration.layout import middle, stride
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.restorer import Restorer
 
@@ -80,17 +80,11 @@ class Regions:
             return contextlib.nullcontext()
         if (frame, batch) not in self._statistics:
             statistics = Statistics(self.restorer.model.model)
-            corner, size = self._middle()
+            seen = [c + 2 * h for c, h in zip(self.chunk, self.halo, strict=True)]
+            corner, size = middle(self.measured.spatial, seen, stride(self.restorer.model.model))
             condition, noise = self.measured.condition(frame, corner, size), self._noise(frame, corner)
             with statistics.recording():
                 for _ in self.restorer.draws(condition, noise, batch=batch, on_call=self.on_call):
                     pass
             self._statistics = {(frame, batch): statistics}
         return self._statistics[frame, batch].applied()
-
-    def _middle(self) -> tuple[list[int], list[int]]:
-        """The region in the middle of a frame that is as large as a chunk with its halo."""
-        spatial, grid = self.measured.spatial, stride(self.restorer.model.model)
-        wanted = [c + 2 * h for c, h in zip(self.chunk, self.halo, strict=True)]
-        size = [min(side, most) for side, most in zip(spatial, wanted, strict=True)]
-        return [(side - s) // 2 // grid * grid for side, s in zip(spatial, size, strict=True)], size
