@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.images.file_names import take_apart
+from sfumato.data.images.image import Image
 from sfumato.data.images.io import open_image
-from sfumato.data.images.shares import as_shares
 from sfumato.data.sources import FrameReader
 from sfumato.models.model_file import LoadedModel
-from sfumato.problems.registry import full_scale, takes_shares
+from sfumato.problems.registry import full_scale
 from sfumato.system.errors import ImageError
 
 __all__ = ["read_measured", "read_restored"]
@@ -24,9 +24,9 @@ def read_measured(
 ) -> tuple[Array, float | None]:
     """One frame (K, H, W) as the model takes it, and its pixel size in micrometres if the file states it."""
     image = open_image(path, axes=axes or model.info.recipe.data.input_axes)
-    image = as_shares(image) if takes_shares(model.info.recipe.problem) else image
     size = image.pixel_size.get("X")
-    return _frame(FrameReader(image, 2), frame), None if size is None else size.to("micrometer")
+    full = full_scale(model.info.recipe.problem, image.dtype)
+    return _frame(image, frame, full), None if size is None else size.to("micrometer")
 
 
 def read_restored(
@@ -40,14 +40,14 @@ def read_restored(
     full = full_scale(model.info.recipe.problem, open_image(measured).dtype)
     stem, suffix = map(glob.escape, take_apart(path.name))
     beside = sorted(path.parent.glob(f"{stem}_sample[0-9][0-9][0-9]{suffix}"))
-    found = [_frame(FrameReader(open_image(place, axes=axes), 2), frame) for place in [path, *beside]]
-    restored, *samples = found if full == 1 else [np.asarray(image, np.float32) / np.float32(full) for image in found]
+    restored, *samples = (_frame(open_image(place, axes=axes), frame, full) for place in [path, *beside])
     return restored, np.stack(samples) if len(samples) > 1 else None
 
 
-def _frame(reader: FrameReader, frame: int) -> Array:
+def _frame(image: Image, frame: int, full: float) -> Array:
+    """One frame, divided by full scale if the model was trained on pictures."""
+    reader = FrameReader(image, 2)
     if not 0 <= frame < reader.num_frames:
-        raise ImageError(
-            f"{reader.image.name} has {reader.num_frames} frames and number {frame} was asked for; count from 0"
-        )
-    return reader.read(frame, [0, 0], reader.spatial)
+        raise ImageError(f"{image.name} has {reader.num_frames} frames and number {frame} was asked for; count from 0")
+    pixels = reader.read(frame, [0, 0], reader.spatial)
+    return pixels if full == 1 else np.asarray(pixels, np.float32) / np.float32(full)

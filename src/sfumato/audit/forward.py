@@ -9,6 +9,7 @@ those.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -61,15 +62,13 @@ def imaging(
     cutoff = optics.cutoff_frequency(numerical_aperture, wavelength_um)
     fine_um = pixel_um / factor
 
-    def predict(restored: Tensor) -> Tensor:
-        wider = grid.even_continuation(restored)
+    def transfer(image: Tensor) -> Tensor:
         try:
-            narrow = optics.otf(wider, cutoff=cutoff, pixel_um=fine_um, half=True)
-            wide = optics.otf(wider, cutoff=extension * cutoff, pixel_um=fine_um, half=True)
+            narrow = optics.otf(image, cutoff=cutoff, pixel_um=fine_um, half=True)
+            wide = optics.otf(image, cutoff=extension * cutoff, pixel_um=fine_um, half=True)
         except ValueError as error:
             raise ImageError(f"the optics do not fit the images: {error}") from error
-        blurred = grid.filtered(wider, narrow / wide.clamp_min(1e-6))
-        return _pooled(blurred[..., : restored.shape[-2], : restored.shape[-1]], factor)
+        return narrow / wide.clamp_min(1e-6)
 
     about = (
         f"a microscope of numerical aperture {numerical_aperture:g} at {1000 * wavelength_um:g} nm, pixels of "
@@ -78,6 +77,7 @@ def imaging(
     # The Gaussian that fits an Airy disk best has a standard deviation of 0.21 wavelengths per aperture.
     width_px = 0.21 * wavelength_um / numerical_aperture / pixel_um
     airy_px = 0.61 * wavelength_um / numerical_aperture / pixel_um
+    predict = partial(_blurred, transfer=transfer, factor=factor)
     return Forward(about, predict, max(width_px, _LEAST_SCALE_PX), math.ceil(airy_px))
 
 
@@ -89,15 +89,11 @@ def blurring(factor: int, width_px: float) -> Forward:
         width_px: Standard deviation of the blur in measured pixels.
     """
 
-    def predict(restored: Tensor) -> Tensor:
-        if width_px == 0:
-            return _pooled(restored, factor)
-        wider = grid.even_continuation(restored)
-        squared = grid.squared_frequency(wider, 1 / factor, half=True)
-        blurred = grid.filtered(wider, torch.exp(-2 * math.pi**2 * width_px**2 * squared))
-        return _pooled(blurred[..., : restored.shape[-2], : restored.shape[-1]], factor)
+    def transfer(image: Tensor) -> Tensor:
+        return torch.exp(-2 * math.pi**2 * width_px**2 * grid.squared_frequency(image, 1 / factor, half=True))
 
     about = f"a Gaussian blur of {width_px:.2g} pixels, fitted" if width_px else "no blur"
+    predict = partial(_blurred, transfer=transfer if width_px else None, factor=factor)
     return Forward(about, predict, max(width_px, 1.5), math.ceil(2 * width_px))
 
 
@@ -130,5 +126,10 @@ def defocusing(settings: PhaseSettings) -> Forward:
     )
 
 
-def _pooled(image: Tensor, factor: int) -> Tensor:
+def _blurred(restored: Tensor, *, transfer: Callable[[Tensor], Tensor] | None, factor: int) -> Tensor:
+    """Multiply an image by a transfer function in Fourier space, and average blocks of ``factor`` pixels."""
+    image = restored
+    if transfer is not None:
+        wider = grid.even_continuation(restored)
+        image = grid.filtered(wider, transfer(wider))[..., : restored.shape[-2], : restored.shape[-1]]
     return torch.nn.functional.avg_pool2d(image[None], factor)[0] if factor > 1 else image

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.audit.run import Audit
-from sfumato.data.domain import ASPECTS
+from sfumato.data.domain import ASPECTS, Judgement
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
 from sfumato.figures.plotting import new_figure, save_figure
@@ -22,7 +22,7 @@ from sfumato.system.version import __version__
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["audit_files", "domain_map", "draw_audit", "maps", "write_audit"]
+__all__ = ["audit_files", "domain_maps", "draw_audit", "maps", "write_audit"]
 
 Floats = NDArray[np.float64]
 
@@ -72,24 +72,29 @@ def maps(found: Audit) -> dict[str, Floats]:
             layers |= {name: fine(image) for name, image in named(word, getattr(found.consistency, word))}
         layers |= {"excess_sd": fine(found.consistency.excess), "marks": fine(found.consistency.marks)}
     if found.domain is not None:
-        shape = found.restored.shape[1:]
-        layers |= {f"domain_{aspect}": domain_map(found, aspect, (shape[0], shape[1])) for aspect in ASPECTS}
+        layers |= {f"domain_{aspect}": image for aspect, image in domain_maps(found, found.domain).items()}
     if found.disagreement is not None:
         layers |= {"relative_std": found.disagreement.relative_std, "lacking_share": found.disagreement.lacking}
     return layers
 
 
-def domain_map(found: Audit, aspect: str, shape: tuple[int, int]) -> Floats:
-    """Distance of the patch that covers a pixel, relative to what one in a hundred training patches exceeds."""
-    assert found.domain is not None
-    image = np.zeros(shape)
-    height, width = found.domain.sides
-    for (row, column), distance in zip(
-        found.domain.corners.tolist(), found.domain.distances[ASPECTS.index(aspect)], strict=True
-    ):
-        part = image[row : row + height, column : column + width]
-        np.maximum(part, distance, out=part)
-    return image
+def domain_maps(found: Audit, domain: Judgement) -> dict[str, Floats]:
+    """Distance of the patch that covers a pixel, relative to what one in a hundred training patches exceeds.
+
+    Args:
+        found: The audit.
+        domain: Its comparison with the training images.
+
+    Returns:
+        A map by aspect, shape (F H, F W).
+    """
+    height, width = domain.sides
+    images = {aspect: np.zeros(found.restored.shape[1:]) for aspect in ASPECTS}
+    for image, distances in zip(images.values(), domain.distances, strict=True):
+        for (row, column), distance in zip(domain.corners.tolist(), distances, strict=True):
+            part = image[row : row + height, column : column + width]
+            np.maximum(part, distance, out=part)
+    return images
 
 
 def draw_audit(found: Audit) -> "Figure":
@@ -104,7 +109,7 @@ def draw_audit(found: Audit) -> "Figure":
     _show(places[0], first["measured"], "measured", **grey)
     _show(places[1], first["restored"], "restored", colours="gray", unit="restored units")
     if found.consistency is None:
-        for place in (places[2], places[3], places[4], places[5]):
+        for place in places[2:6]:
             _blank(place, "contradicts the measurement" if found.contradiction else "not measured again")
     else:
         _show(places[2], first["projected"], "restored, measured again", **grey)
@@ -128,12 +133,11 @@ def _draw_domain(place: Any, found: Audit) -> None:
     if found.domain is None:
         _blank(place, "training images unknown")
         return
-    height, width = found.restored.shape[1:]
-    stack = np.stack([domain_map(found, aspect, (height, width)) for aspect in ASPECTS])
+    worst = np.max(list(domain_maps(found, found.domain).values()), axis=0)
     word = "unlike" if found.domain.is_unlike else "like"
     _show(
-        place, stack.max(0), f"{word} training images; the worst aspect\nof each patch", colours="viridis", low=0,
-        high=max(2.0, float(stack.max())), unit="1: rarest 1% of training patches",
+        place, worst, f"{word} training images; the worst aspect\nof each patch", colours="viridis", low=0,
+        high=max(2.0, float(worst.max())), unit="1: rarest 1% of training patches",
     )  # fmt: skip
     for (row, column), distances in zip(found.domain.corners.tolist(), found.domain.distances.T, strict=True):
         if distances.max() > 1:
@@ -185,15 +189,14 @@ def _outline(place: Any, mask: NDArray[np.bool_], colour: str) -> None:
 
 def _page(found: Audit, picture: bytes, title: str) -> str:
     name = html.escape(title)
-    warnings = [f"<li class=warning>{html.escape(sentence)}</li>" for sentence in found.warnings]
-    verdicts = [f"<li>{html.escape(sentence)}</li>" for sentence in found.verdicts]
-    unchecked = [f"<li class=unknown>{html.escape(sentence)}</li>" for sentence in found.unchecked]
+    sentences = {"class=warning": found.warnings, "": found.verdicts, "class=unknown": found.unchecked}
+    items = [f"<li {kind}>{html.escape(text)}</li>" for kind, texts in sentences.items() for text in texts]
     data = base64.b64encode(picture).decode()
-    number = len(warnings)
-    head = "No warnings" if not number else "1 warning" if number == 1 else f"{number} warnings"
+    number = len(found.warnings)
+    head = "no warnings" if not number else "1 warning" if number == 1 else f"{number} warnings"
     parts = [
-        f"<h1>Audit of {name}: {head.lower()}</h1>",
-        f"<ul>{''.join([*warnings, *verdicts, *unchecked])}</ul>",
+        f"<h1>Audit of {name}: {head}</h1>",
+        f"<ul>{''.join(items)}</ul>",
         f"<img alt='maps of the audit' src='data:image/png;base64,{data}'>",
         *_tables(found),
         "<p class=note>Rows and columns count pixels of the measurement from 0, downwards and to the right. Letters on "
@@ -208,24 +211,23 @@ def _page(found: Audit, picture: bytes, title: str) -> str:
 
 def _tables(found: Audit) -> Iterator[str]:
     if found.consistency is not None and found.consistency.unsupported:
-        rows = [
-            (number, s.row, s.column, s.area_px, f"{s.strength:.1f}")
-            for number, s in enumerate(found.consistency.unsupported[:_MOST_ROWS], start=1)
-        ]
+        marked = [(s.row, s.column, s.area_px, f"{s.strength:.1f}") for s in found.consistency.unsupported]
         heads = ("mark", "row", "column", "area (pixels)", "excess (sd)")
-        yield _table("Structures that the measurement does not support", heads, rows)
+        yield _table("Structures that the measurement does not support", heads, marked)
     if found.disagreement is not None and found.disagreement.uncertain:
-        certain = [
-            (number, s.row // found.factor, s.column // found.factor, f"{s.share:.0%}", f"{s.contrast:.2f}")
-            for number, s in enumerate(found.disagreement.uncertain[:_MOST_ROWS], start=1)
+        uncertain = [
+            (s.row // found.factor, s.column // found.factor, f"{s.share:.0%}", f"{s.contrast:.2f}")
+            for s in found.disagreement.uncertain
         ]
         heads = ("number", "row", "column", "in samples", "contrast (1: median)")
-        yield _table("The least certain structures", heads, certain)
+        yield _table("The least certain structures", heads, uncertain)
 
 
-def _table(title: str, heads: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> str:
+def _table(title: str, heads: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> str:
+    """The first rows, numbered from 1."""
     head = "".join(f"<th>{word}</th>" for word in heads)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    numbered = [(number, *row) for number, row in enumerate(rows[:_MOST_ROWS], start=1)]
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in numbered)
     return f"<h2>{title}</h2><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 

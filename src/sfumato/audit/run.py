@@ -82,19 +82,20 @@ class Audit:
             found.append(_unlike(self.domain))
         if self.contradiction:
             found.append(self.contradiction)
-        if self.consistency is not None and self.consistency.unsupported:
-            number = len(self.consistency.unsupported)
-            places = self._places([(s.row, s.column, f"{s.strength:.1f} sd") for s in self.consistency.unsupported], 1)
-            found.append(f"{_count(number)} not supported by the measurement: {places}.")
-        if self.consistency is not None and self.consistency.missing:
-            number = len(self.consistency.missing)
-            places = self._places([(s.row, s.column, f"{s.strength:.1f} sd") for s in self.consistency.missing], 1)
-            found.append(f"{_count(number)} in the measurement and missing from the restored image: {places}.")
+        if self.consistency is not None:
+            marked = {
+                "not supported by the measurement": self.consistency.unsupported,
+                "in the measurement and missing from the restored image": self.consistency.missing,
+            }
+            for what, structures in marked.items():
+                if structures:
+                    places = self._places([(s.row, s.column, f"{s.strength:.1f} sd") for s in structures])
+                    found.append(f"{_count(len(structures))} {what}: {places}.")
         if self.disagreement is not None and self.disagreement.uncertain:
-            total = self.disagreement.num_samples
+            total, factor = self.disagreement.num_samples, self.factor
             uncertain = self.disagreement.uncertain
             places = self._places(
-                [(s.row, s.column, f"in {round(s.share * total)} of {total}") for s in uncertain], self.factor
+                [(s.row // factor, s.column // factor, f"in {round(s.share * total)} of {total}") for s in uncertain]
             )
             found.append(
                 f"{_count(len(uncertain))} lacking in more than a tenth of the samples, of "
@@ -123,14 +124,12 @@ class Audit:
             found.append(f"All {number} structures are in nine tenths or more of the samples.")
         return found
 
-    def _places(self, found: Sequence[tuple[int, int, str]], factor: int) -> str:
+    def _places(self, found: Sequence[tuple[int, int, str]]) -> str:
         """The first few positions, in pixels of the measurement and, if known, micrometres."""
-        words = []
+        words, size = [], self.pixel_um
         for row, column, note in found[:_MOST_NAMED]:
-            y, x = row // factor, column // factor
-            size = self.pixel_um
-            distance = "" if size is None else f" ({y * size:.2f}, {x * size:.2f} um)"
-            words.append(f"row {y}, column {x}{distance}, {note}")
+            distance = "" if size is None else f" ({row * size:.2f}, {column * size:.2f} um)"
+            words.append(f"row {row}, column {column}{distance}, {note}")
         more = len(found) - _MOST_NAMED
         return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
 
@@ -195,16 +194,7 @@ def audit(
     scale = factor * (1.5 if forward is None else forward.scale_px) / (optics.finer or factor)
     disagreement = None if draws is None else check_disagreement(draws.astype(np.float64).mean(1), max(scale, 1.0))
     return Audit(
-        image,
-        restored,
-        factor,
-        optics.pixel_um,
-        forward,
-        domain,
-        consistency,
-        disagreement,
-        unchecked,
-        contradiction,
+        image, restored, factor, optics.pixel_um, forward, domain, consistency, disagreement, unchecked, contradiction
     )
 
 
@@ -249,13 +239,12 @@ def choose_forward(image: Array, restored: Array, model: LoadedModel, optics: Op
             "unknown how one makes the other"
         )
     if optics.pixel_um and optics.numerical_aperture and optics.wavelength_um:
-        extension = optics.finer or float(factor)
         return imaging(
             factor,
             pixel_um=optics.pixel_um,
             numerical_aperture=optics.numerical_aperture,
             wavelength_um=optics.wavelength_um,
-            extension=extension,
+            extension=optics.finer or float(factor),
         )
     light = torch.from_numpy(np.asarray(restored, np.float64))
     goal = np.asarray(image, np.float64)

@@ -42,28 +42,24 @@ def typical_contrast(image: Floats) -> float:
     return float(np.median(image[bright]) - np.median(image[~bright]))
 
 
-def label(mask: NDArray[np.bool_], strength: Floats, *, least_px: int = 1) -> tuple[list[Structure], NDArray[np.int32]]:
+def label(mask: NDArray[np.bool_], strength: Floats) -> tuple[list[Structure], NDArray[np.int32]]:
     """Connected regions of a mask (H, W), corners included: a list, the strongest first, and their numbers from 1.
 
     Args:
         mask: The marked pixels.
         strength: Orders the regions by the largest value in each.
-        least_px: Smaller regions are skipped.
     """
     tool = ndimage()
     regions, number = tool.label(mask, np.ones((3, 3)))
     found = []
     for name, box in enumerate(tool.find_objects(regions), start=1):
         inside = regions[box] == name
-        area = int(inside.sum())
-        if area >= least_px:
-            row, column = np.unravel_index(int(np.where(inside, strength[box], -np.inf).argmax()), inside.shape)
-            top = (int(row + box[0].start), int(column + box[1].start))
-            found.append((name, Structure(*top, area, float(strength[top]))))
+        row, column = np.unravel_index(int(np.where(inside, strength[box], -np.inf).argmax()), inside.shape)
+        top = (int(row + box[0].start), int(column + box[1].start))
+        found.append((name, Structure(*top, int(inside.sum()), float(strength[top]))))
     found.sort(key=lambda item: -item[1].strength)
     names = np.zeros(number + 1, np.int32)
-    for place, (name, _) in enumerate(found, start=1):
-        names[name] = place
+    names[[name for name, _ in found]] = np.arange(1, number + 1)
     return [structure for _, structure in found], names[regions]
 
 
