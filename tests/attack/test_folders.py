@@ -80,7 +80,7 @@ def test_a_replaced_image_is_not_taken_for_done(model: Path, inputs: Path, tmp_p
     assert restored(model, inputs).code == 0
     before = (tmp_path / "out" / "b.tif").read_bytes()
     image(inputs / "b.tif", seed=7)
-    refuses(restored(model, inputs), "b.tif was restored otherwise", "another input")
+    refuses(restored(model, inputs), "b.tif was restored differently", "another input")
     assert (tmp_path / "out" / "b.tif").read_bytes() == before
 
 
@@ -116,7 +116,7 @@ def test_an_image_that_changes_its_place_among_the_others(model: Path, inputs: P
     """Its noise is that of its place; two images shall not share one."""
     assert restored(model, inputs).code == 0
     image(inputs / "aa.tif", seed=7)
-    refuses(restored(model, inputs), "b.tif was restored otherwise: first_image 1, now 2")
+    refuses(restored(model, inputs), "b.tif was restored differently: first_image 1, now 2")
     assert "aa.tif" not in names(inputs)
 
 
@@ -132,7 +132,7 @@ def test_an_uncertainty_of_another_command_is_not_taken_for_done(model: Path, in
     assert restored(model, inputs).code == 0
     assert run("restore", model, inputs, tmp_path / "other", *FEW, "--seed", "1").code == 0
     shutil.copy(tmp_path / "other" / "b_std.tif", tmp_path / "out" / "b_std.tif")
-    refuses(restored(model, inputs), "b_std.tif was restored otherwise: seed 1, now 0")
+    refuses(restored(model, inputs), "b_std.tif was restored differently: seed 1, now 0")
 
 
 def test_two_commands_never_mix_in_one_folder(model: Path, inputs: Path, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_two_commands_never_mix_in_one_folder(model: Path, inputs: Path, tmp_pat
     assert restored(model, inputs).code == 0
     for name in ("a.tif", "a_std.tif"):
         (tmp_path / "out" / name).unlink()
-    refuses(restored(model, inputs, "--seed", "1"), "b.tif was restored otherwise: seed 0, now 1")
+    refuses(restored(model, inputs, "--seed", "1"), "b.tif was restored differently: seed 0, now 1")
     assert "a.tif" not in names(inputs)
 
 

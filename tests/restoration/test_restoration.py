@@ -545,7 +545,7 @@ def test_a_folder_is_restored_under_the_same_names(tmp_path: Path) -> None:
     assert itself.exit_code == 2
     assert "is the folder of the inputs" in itself.output
     for changed, told in [
-        (["--seed", "1"], "a.tif was restored otherwise: seed 0, now 1"),
+        (["--seed", "1"], "a.tif was restored differently: seed 0, now 1"),
         (["--steps", "3"], "steps 2, now 3"),
         (["--quantile", "0.5"], "without a_q"),
     ]:

@@ -148,7 +148,7 @@ def _calibration(model: LoadedModel) -> str:
         return "A regression gives one image and no uncertainty."
     if found is None:
         return (
-            "Not calibrated: the standard deviation is that of the samples and may be too small or too large. "
+            "Not calibrated: the standard deviation of the samples may be too small or too large. "
             "`sfumato calibrate` makes intervals with a guaranteed coverage from held-out images."
         )
     return (

@@ -75,7 +75,7 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
     )
 
 
-def _enlarge(images: Tensor, factor: tuple[int, ...]) -> Tensor:
+def _upsample(images: Tensor, factor: tuple[int, ...]) -> Tensor:
     """Like :func:`sfumato.data.frames.enlarge_tensor`, but in single precision, the only one runtimes support."""
     if all(f == 1 for f in factor):
         return images
@@ -107,7 +107,7 @@ class _Start(nn.Module):
         }
 
     def forward(self, measured: Tensor) -> tuple[Tensor, ...]:
-        condition = self.info.condition.apply(_enlarge(measured, self.factor))
+        condition = self.info.condition.apply(_upsample(measured, self.factor))
         end = self.model.schedule(condition).log_gamma(condition.new_ones(()))
         shape = torch.Size([self.sampled.num_samples, 1, self.model.target_channels, *condition.shape[2:]])
         state = self.noise(0, shape).flatten(0, 1)
@@ -177,7 +177,7 @@ class _Regress(nn.Module):
         self.model, self.info, self.factor = model.model, model.info, enlargement(model)
 
     def forward(self, measured: Tensor) -> Tensor:
-        condition = self.info.condition.apply(_enlarge(measured, self.factor))
+        condition = self.info.condition.apply(_upsample(measured, self.factor))
         center = self.model.center(condition)
         assert center is not None
         return self.info.target.invert(center)

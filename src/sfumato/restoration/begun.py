@@ -55,8 +55,8 @@ def is_finished(restoration: Restoration, note: Note | None = None) -> bool:
                  "could not be checked")  # fmt: skip
     if missing := [Path(file).name for file in restoration.files if Path(file) not in there]:
         raise ImageError(
-            f"{there[0]} was restored otherwise: without {', '.join(missing)}; choose another place for the output, or "
-            "remove it"
+            f"{there[0]} was restored differently: without {', '.join(missing)}; choose another place for the output, "
+            "or remove it"
         )
     return True
 

@@ -92,6 +92,6 @@ def check_origin(file: Path, wanted: Mapping[str, Any]) -> bool:
         )
     if others := differences(told, wanted):
         raise ImageError(
-            f"{file} was restored otherwise: {'; '.join(others)}; choose another place for the output, or remove it"
+            f"{file} was restored differently: {'; '.join(others)}; choose another place for the output, or remove it"
         )
     return not is_without_input(told)

@@ -218,7 +218,7 @@ def plan_restoration(
 
 
 def png_dtype(model: LoadedModel, measured: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Pixel type of a restored PNG: that of the measured image, or 16 bits, or None if PNG cannot hold the values.
+    """Pixel type of a restored PNG: the type of the measured image, 16 bits, or None if PNG cannot hold the values.
 
     Unsigned integers cannot hold radians, or values scaled by each image's own range.
 
