@@ -14,13 +14,15 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
 from sfumato.data.images.identity import Identity
-from sfumato.data.images.ome_zarr_writer import Version
 from sfumato.restoration.outputs import Output
+
+if TYPE_CHECKING:  # it would load zarr, which restoring in memory does not need
+    from sfumato.data.images.ome_zarr_writer import Version
 
 __all__ = ["Job", "Plan", "Task"]
 
@@ -156,7 +158,7 @@ class Job:
     tile: int | None
     batch: int
     threads: int
-    ome_zarr: Version
+    ome_zarr: "Version"
 
     @property
     def output_axes(self) -> str:
