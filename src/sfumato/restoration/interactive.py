@@ -38,12 +38,6 @@ class FieldOfView(NamedTuple):
     corner: tuple[int, ...]
     size: tuple[int, ...]
 
-    @classmethod
-    def whole(cls, measured: Measured) -> "FieldOfView":
-        """The whole of an image."""
-        spatial = measured.spatial
-        return cls(tuple(range(measured.num_frames)), (0,) * len(spatial), spatial)
-
 
 class Parts:
     """A restoration in memory, of a whole image or of a field.
@@ -84,7 +78,8 @@ class Parts:
         restorer = Restorer.of(model, num_samples, num_steps)
         self._measured, self._model = measured, model
         self.sampled, self.label = restorer.sampled, restorer.label
-        self.field = field or FieldOfView.whole(measured)
+        whole = FieldOfView(tuple(range(measured.num_frames)), (0,) * len(measured.spatial), measured.spatial)
+        self.field = field or whole
         self._outputs = restorer.available("samples")
         self.contents = tuple(output.content for output in self._outputs)
         if keep_samples and restorer.draws_samples:

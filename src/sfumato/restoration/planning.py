@@ -14,7 +14,6 @@ import torch
 
 from sfumato.data.images.convert import check_format
 from sfumato.data.images.identity import identify
-from sfumato.data.images.image import PixelSize
 from sfumato.data.images.ome_zarr_writer import Version
 from sfumato.data.images.pyramid import plan_levels
 from sfumato.models.hub import is_address
@@ -111,11 +110,6 @@ class Restoration:
     files: tuple[str, ...]
     model: LoadedModel
     measured: Measured
-
-    @property
-    def pixel_size(self) -> dict[str, PixelSize]:
-        """Pixel size of the output, by axis letter."""
-        return _sizes(self.measured, self.job.axes)
 
     @property
     def sampled(self) -> Sampled:
@@ -252,7 +246,7 @@ def _check_format(planned: Restoration) -> None:
                 f"{file} would hold whole numbers from 0 on, and this model restores values of about "
                 f"{', '.join(ends)}; expected a range that integers can resolve; write .tif"
             )
-        check_format(file, job.output_axes, shape, dtype, planned.pixel_size)
+        check_format(file, job.output_axes, shape, dtype, planned.measured.pixel_size)
 
 
 def _chunks(measured: Measured, layout: Layout, *, is_store: bool) -> tuple[str, Plan]:
@@ -263,17 +257,13 @@ def _chunks(measured: Measured, layout: Layout, *, is_store: bool) -> tuple[str,
     number, longest = 1, max(lengths["Y"], lengths["X"])
     while is_store and longest > _COARSEST:
         number, longest = number + 1, -(-longest // 2)
-    levels = plan_levels([lengths[axis] for axis in axes], axes, _sizes(measured, axes), num_levels=number)
+    levels = plan_levels([lengths[axis] for axis in axes], axes, measured.pixel_size, num_levels=number)
     sides = dict(zip(measured.axes, layout.chunk, strict=True))
     return axes, Plan(
         levels=tuple(level.shape for level in levels),
         chunk=tuple(sides.get(axis, 1) for axis in axes),
         halo=tuple(layout.halo if axis in sides else 0 for axis in axes),
     )
-
-
-def _sizes(measured: Measured, axes: str) -> dict[str, PixelSize]:
-    return {axis: size for axis, size in measured.pixel_size.items() if axis in axes}
 
 
 def _local(place: str) -> str:
