@@ -10,13 +10,13 @@ from scipy import stats
 
 from sfumato.statistics.conformal import (
     Scores,
+    fit_spread,
     hoeffding_bentkus,
     num_units_needed,
     pooled_quantile,
     rcps,
     risk_control,
 )
-from sfumato.statistics.recalibration import fit_spread
 
 
 def single(values: np.ndarray) -> Scores:

@@ -12,8 +12,7 @@ from sfumato.data.pairs import find_units
 from sfumato.evaluation.held_out import HeldOutImage
 from sfumato.models.intervals import FLOOR, Correction, Method, Sampled
 from sfumato.statistics.calibration_report import CalibrationReport, measure
-from sfumato.statistics.conformal import Scores, num_units_needed, pooled_quantile, rcps, risk_control
-from sfumato.statistics.recalibration import fit_spread
+from sfumato.statistics.conformal import Scores, fit_spread, num_units_needed, pooled_quantile, rcps, risk_control
 from sfumato.system.errors import CalibrationError
 
 __all__ = ["Checked", "calibrate", "cross_validate", "measure_middles"]

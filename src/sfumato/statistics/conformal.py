@@ -15,19 +15,40 @@ exchangeable unit, never pixels; with :math:`\hat R(\lambda)` the mean risk of n
 
 of Hoeffding and Bentkus [Bates et al., J. ACM 68, 43 (2021), arXiv:2101.02703]. With one pixel per image the first is
 split conformal prediction.
+
+With too few images for either, :func:`fit_spread` recalibrates the standard deviation s of the samples linearly,
+
+.. math:: \sigma = a\,s + b, \qquad a, b \ge 0 \text{ minimising } \Big\langle \ln\sigma + \frac{(y - m)^2}{2\sigma^2}
+          \Big\rangle
+
+over the pixels of held-out images, each image counting equally, without a guarantee. The likelihood assumes Gaussian
+errors; for other errors, :math:`\sigma` is still the root mean square error for a given predicted spread, if that is
+linear in s.
 """
 
 import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-__all__ = ["Scores", "hoeffding_bentkus", "least_factor", "num_units_needed", "pooled_quantile", "rcps", "risk_control"]
+__all__ = [
+    "Scores",
+    "fit_spread",
+    "hoeffding_bentkus",
+    "least_factor",
+    "num_units_needed",
+    "pooled_quantile",
+    "rcps",
+    "risk_control",
+]
 
 Floats = NDArray[np.float32]
 _TOLERANCE = 1e-9
 """Tolerance for comparing levels: 1 - 0.9 is not exactly 0.1."""
+_NUM_BINS, _LEAST = 256, 1e-12
 
 
 class Scores:
@@ -96,7 +117,9 @@ def num_units_needed(level: float, delta: float | None = None) -> int:
     alpha = _alpha(level)
     if delta is None:
         return math.ceil(1 / alpha - 1 - _TOLERANCE)
-    return math.ceil(math.log(_checked_delta(delta)) / math.log1p(-alpha) - _TOLERANCE)
+    if not 0 < delta < 1:
+        raise ValueError(f"delta is {delta}; give a probability between 0 and 1, such as 0.1")
+    return math.ceil(math.log(delta) / math.log1p(-alpha) - _TOLERANCE)
 
 
 def risk_control(scores: Scores, level: float) -> float:
@@ -105,8 +128,7 @@ def risk_control(scores: Scores, level: float) -> float:
     Raises:
         ValueError: If there are fewer units than :func:`num_units_needed`.
     """
-    n, alpha = len(scores), _alpha(level)
-    _enough(n, level, None)
+    n, alpha = len(scores), _guaranteed_alpha(scores, level)
     return least_factor(scores, lambda risk: (n * risk + 1) / (n + 1) <= alpha + _TOLERANCE)
 
 
@@ -116,8 +138,7 @@ def rcps(scores: Scores, level: float, delta: float) -> float:
     Raises:
         ValueError: If there are fewer units than :func:`num_units_needed`.
     """
-    n, alpha = len(scores), _alpha(level)
-    _enough(n, level, delta)
+    n, alpha = len(scores), _guaranteed_alpha(scores, level, delta)
     return least_factor(scores, lambda risk: hoeffding_bentkus(risk, n, alpha) <= delta + _TOLERANCE)
 
 
@@ -156,6 +177,24 @@ def hoeffding_bentkus(risk: float, n: int, alpha: float) -> float:
     return min(1.0, hoeffding, bentkus)
 
 
+def fit_spread(spreads: Sequence[NDArray[np.floating]], errors: Sequence[NDArray[np.floating]]) -> tuple[float, float]:
+    """Scale a and offset b of the standard deviation.
+
+    Args:
+        spreads: Predicted standard deviation of every pixel of each image.
+        errors: Truth minus mean, of the same shapes.
+
+    Raises:
+        ValueError: If there is no pixel, or every error is 0.
+    """
+    spread = np.concatenate([image.ravel() for image in spreads]).astype(np.float64)
+    squares = np.concatenate([image.ravel() for image in errors]).astype(np.float64) ** 2
+    weight = np.concatenate([np.full(image.size, 1 / image.size) for image in spreads])
+    if spread.size == 0 or not squares.any():
+        raise ValueError("no pixel has an error, so no spread can be fitted; give images that were restored")
+    return _maximum_likelihood(*map(torch.from_numpy, _binned(spread, squares, weight / weight.sum())))
+
+
 def _binomial_cdf(k: int, n: int, p: float) -> float:
     """P(Bin(n, p) <= k), implemented here because scipy is an optional dependency."""
     if k >= n:
@@ -173,13 +212,47 @@ def _alpha(level: float) -> float:
     return 1 - level
 
 
-def _checked_delta(delta: float) -> float:
-    if not 0 < delta < 1:
-        raise ValueError(f"delta is {delta}; give a probability between 0 and 1, such as 0.1")
-    return delta
-
-
-def _enough(n: int, level: float, delta: float | None) -> None:
+def _guaranteed_alpha(scores: Scores, level: float, delta: float | None = None) -> float:
+    """The risk that is allowed at a level, if there are enough units to guarantee it."""
     needed = num_units_needed(level, delta)
-    if n < needed:
-        raise ValueError(f"{n} units are too few for a guarantee at level {level:g}; at least {needed} are needed")
+    if len(scores) < needed:
+        raise ValueError(
+            f"{len(scores)} units are too few for a guarantee at level {level:g}; at least {needed} are needed"
+        )
+    return _alpha(level)
+
+
+def _binned(
+    spread: NDArray[np.float64], squares: NDArray[np.float64], weight: NDArray[np.float64]
+) -> list[NDArray[np.float64]]:
+    """Mean spread, mean square error and weight of pixels with similar spread: all that the likelihood needs."""
+    order = np.argsort(spread, kind="stable")
+    total = np.cumsum(weight[order])
+    bins = np.minimum((total / total[-1] * _NUM_BINS).astype(int), _NUM_BINS - 1)
+    share = np.bincount(bins, weight[order], minlength=_NUM_BINS)
+    kept = share > 0
+    means = [
+        np.bincount(bins, weight[order] * v[order], minlength=_NUM_BINS)[kept] / share[kept] for v in (spread, squares)
+    ]
+    return [*means, share[kept].astype(np.float64)]
+
+
+def _maximum_likelihood(predicted: Tensor, actual: Tensor, share: Tensor) -> tuple[float, float]:
+    scale = float((actual * share).sum().sqrt())
+    level = max(float((predicted.square() * share).sum().sqrt()), _LEAST * scale)
+    s, squares = predicted / level, actual / scale**2
+    # As logarithms, both stay positive; the search starts where both terms have similar size.
+    logs = torch.tensor([-0.5, -1.5], dtype=torch.float64, requires_grad=True)
+    search = torch.optim.LBFGS([logs], max_iter=200, line_search_fn="strong_wolfe", tolerance_grad=1e-10)
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        a, b = logs.exp()
+        sigma = a * s + b + _LEAST
+        value: Tensor = (share * (sigma.log() + squares / (2 * sigma.square()))).sum()
+        value.backward()
+        return value
+
+    search.step(loss)
+    a, b = logs.detach().exp().tolist()
+    return a * scale / level, b * scale
