@@ -18,8 +18,7 @@ from sfumato.statistics.rank_histogram import (
     polynomials,
     rank_scores,
 )
-from sfumato.statistics.reliability import reliability
-from sfumato.statistics.scores import crps, energy_score, spread_and_error
+from sfumato.statistics.scores import crps, energy_score, reliability, spread_and_error
 from sfumato.statistics.significance import interval, ratio_interval
 from sfumato.statistics.tarp import PROJECTIONS, reference_ranks
 

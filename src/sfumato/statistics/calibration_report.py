@@ -10,8 +10,7 @@ from torch import Tensor
 from sfumato.statistics.exchange_test import check
 from sfumato.statistics.pooled import by_images, p_values, rank_pools
 from sfumato.statistics.rank_histogram import central_interval, coverage_scores
-from sfumato.statistics.reliability import reliability
-from sfumato.statistics.scores import crps, energy_score, spread_and_error
+from sfumato.statistics.scores import crps, energy_score, reliability, spread_and_error
 from sfumato.statistics.significance import interval, ratio_interval
 
 __all__ = ["CalibrationReport", "Estimate", "JointCoverage", "ReliabilityBin", "measure"]
@@ -29,7 +28,7 @@ class Estimate(NamedTuple):
 
 
 class ReliabilityBin(NamedTuple):
-    """Pixels with similar predicted standard deviation; see :mod:`sfumato.statistics.reliability`."""
+    """Pixels with similar predicted standard deviation; see :mod:`sfumato.statistics.scores`."""
 
     predicted: float
     """Root mean square error that the samples predict."""
