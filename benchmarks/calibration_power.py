@@ -17,8 +17,8 @@ import torch
 from scipy.stats import kstest
 
 from bars import DOCS, Bars, write_table
+from sfumato.statistics.calibration_report import p_values, rank_pools
 from sfumato.statistics.exchange_test import exchange_test, pool
-from sfumato.statistics.pooled import p_values, rank_pools
 from sfumato.statistics.rank_histogram import member_histograms, rank_scores
 from sfumato.statistics.significance import holm
 

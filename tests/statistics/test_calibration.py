@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from calibrated_draws import GaussianDraws
-from sfumato.statistics.calibration_report import measure
+from sfumato.statistics.calibration_report import by_images, measure, p_values, rank_pools
 from sfumato.statistics.exchange_test import check, exchange_test, pool, pool_ranks
-from sfumato.statistics.pooled import by_images, p_values, rank_pools
 from sfumato.statistics.rank_histogram import (
     central_interval,
     coverage_scores,
@@ -293,7 +292,7 @@ def test_report_of_two_draws_of_one_image_in_whole_numbers() -> None:
 def test_blocks_of_images_give_what_all_give(monkeypatch: pytest.MonkeyPatch) -> None:
     samples, truths = GaussianDraws(8, blur=1.0).draw(5, 10, 0)
     whole = rank_pools(samples, truths)
-    monkeypatch.setattr("sfumato.statistics.pooled._AT_ONCE", 3 * 5 * 64)
+    monkeypatch.setattr("sfumato.statistics.calibration_report._AT_ONCE", 3 * 5 * 64)
     blocks = rank_pools(samples, truths)
     assert torch.equal(whole.histograms, blocks.histograms)
     assert all(torch.equal(whole.joint[name], blocks.joint[name]) for name in whole.joint)

@@ -1,19 +1,37 @@
 """Measure everything that shows whether posterior samples can be trusted, in one report."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.statistics.exchange_test import check
-from sfumato.statistics.pooled import by_images, p_values, rank_pools
-from sfumato.statistics.rank_histogram import central_interval, coverage_scores
+from sfumato.statistics.exchange_test import check, exchange_test, pool
+from sfumato.statistics.rank_histogram import central_interval, coverage_scores, member_histograms, rank_scores
 from sfumato.statistics.scores import crps, energy_score, reliability, spread_and_error
 from sfumato.statistics.significance import interval, ratio_interval
+from sfumato.statistics.tarp import PROJECTIONS, reference_ranks, tarp_scores
 
-__all__ = ["CalibrationReport", "Estimate", "JointCoverage", "ReliabilityBin", "measure"]
+__all__ = [
+    "CalibrationReport",
+    "Estimate",
+    "JointCoverage",
+    "PoolRanks",
+    "ReliabilityBin",
+    "by_images",
+    "measure",
+    "p_values",
+    "rank_pools",
+]
+
+Values = NDArray[np.float64]
+
+_AT_ONCE = 2**24
+_TIES, _PROJECT, _REFER, _PERMUTE = range(4)
 
 
 class Estimate(NamedTuple):
@@ -22,6 +40,22 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+
+    @classmethod
+    def of_mean(cls, values: Values, *, seed: int) -> "Estimate":
+        """The mean of one value per image."""
+        return cls(float(values.mean()), *interval(values, seed=seed))
+
+    @classmethod
+    def of_ratio(cls, numerators: Values, denominators: Values, *, seed: int) -> "Estimate":
+        """The ratio of two means; NaN if the lower one is 0, as for truths that are met exactly."""
+        below = float(denominators.mean())
+        value = float(numerators.mean()) / below if below > 0 else math.nan
+        return cls(value, *ratio_interval(numerators, denominators, seed=seed))
+
+    def root(self) -> "Estimate":
+        """The square root; an interval over few images may reach below 0, where no mean square lies."""
+        return Estimate(*(math.sqrt(max(value, 0.0)) for value in self))
 
     def __str__(self) -> str:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
@@ -150,13 +184,13 @@ def measure(
     return CalibrationReport(
         num_images=len(truths),
         num_samples=len(samples),
-        crps=_estimate(by_images(crps, samples, truths), seed),
-        energy_score=_estimate(by_images(energy_score, samples, truths), seed),
+        crps=_mean(by_images(crps, samples, truths), seed),
+        energy_score=_mean(by_images(energy_score, samples, truths), seed),
         level=level,
-        coverage=_estimate(coverage_scores(ranks.histograms, (i, j))[0, :, 0], seed),
+        coverage=_mean(coverage_scores(ranks.histograms, (i, j))[0, :, 0], seed),
         coverage_expected=(j - i) / (len(samples) + 1),
         coverage_p=p["coverage"],
-        ranks=tuple(_estimate(column, seed) for column in ranks.histograms[0].T),
+        ranks=tuple(_mean(column, seed) for column in ranks.histograms[0].T),
         ranks_p=p["ranks"],
         spread=math.sqrt(spread.mean()),
         error=math.sqrt(error.mean()),
@@ -167,13 +201,75 @@ def measure(
     )
 
 
+class PoolRanks(NamedTuple):
+    """Ranks of all members of all pools."""
+
+    histograms: Tensor
+    """Histograms of ranks over pixels, shape (N + 1, M, N + 1): member, image, rank."""
+    joint: dict[str, Tensor]
+    """Ranks of distances to R references, shape (N + 1, M, R), by projection."""
+
+
+def rank_pools(samples: Tensor, truths: Tensor, *, seed: int = 0) -> PoolRanks:
+    r"""Rank the truths among their samples, and every sample among the others.
+
+    Args:
+        samples: Shape (N, M, C, \*spatial), N at least 2.
+        truths: Shape (M, C, \*spatial).
+        seed: Seed of ties, projections and references.
+    """
+    check(samples, truths)
+    ties = _generator(seed, _TIES)
+    histograms = by_images(lambda x, y: member_histograms(pool(x, y), ties), samples, truths, dim=1)
+    joint = {}
+    for place, (name, project) in enumerate(PROJECTIONS.items()):
+
+        def features(x: Tensor, y: Tensor, project: Callable[..., Tensor] = project, place: int = place) -> Tensor:
+            # A new generator each time, to get the same projections for every block of images.
+            return project(pool(x, y), _generator(seed, _PROJECT, place))
+
+        joint[name] = reference_ranks(
+            by_images(features, samples, truths, dim=1).double(), _generator(seed, _REFER, place)
+        )
+    return PoolRanks(histograms, joint)
+
+
+def p_values(ranks: PoolRanks, *, level: float = 0.9, seed: int = 0, num_permutations: int = 999) -> dict[str, float]:
+    """Exact p-values of coverage, ranks and the joint coverage of each projection, by name.
+
+    Each is uniform from 0 to 1 if the samples are right. They are not independent: before claiming that any of them is
+    significant, adjust them with :func:`sfumato.statistics.significance.holm`.
+
+    Args:
+        ranks: From :func:`rank_pools`.
+        level: Nominal level of the coverage.
+        seed: Seed of the permutations.
+        num_permutations: No p-value is below about 1 / (num_permutations + 1).
+    """
+    interval = central_interval(len(ranks.histograms) - 1, level)
+    scores = {"coverage": coverage_scores(ranks.histograms, interval), "ranks": rank_scores(ranks.histograms)}
+    scores |= {name: tarp_scores(distances) for name, distances in ranks.joint.items()}
+    return {
+        name: exchange_test(score, _generator(seed, _PERMUTE, place), num_permutations=num_permutations)
+        for place, (name, score) in enumerate(scores.items())
+    }
+
+
+def by_images(function: Callable[[Tensor, Tensor], Tensor], samples: Tensor, truths: Tensor, *, dim: int = 0) -> Tensor:
+    """Apply a function of samples and truths to blocks of images that fit into memory; join results along ``dim``."""
+    part = max(1, _AT_ONCE // samples[:, 0].numel())
+    dtype = torch.promote_types(torch.promote_types(samples.dtype, truths.dtype), torch.float32)
+    blocks = zip(samples.split(part, 1), truths.split(part), strict=True)
+    return torch.cat([function(x.to(dtype), y.to(dtype)) for x, y in blocks], dim)
+
+
 def _joint(name: str, ranks: Tensor, level: float, p_value: float, seed: int) -> JointCoverage:
     number = len(ranks)
     inside = min(max(round(level * number), 1), number - 1)
     counts = torch.bincount(ranks[0].flatten(), minlength=number).double()
     return JointCoverage(
         projection=name,
-        coverage=_estimate((ranks[0] < inside).double().mean(1), seed),
+        coverage=_mean((ranks[0] < inside).double().mean(1), seed),
         expected=inside / number,
         curve=tuple((counts.cumsum(0) / counts.sum()).tolist()),
         p_value=p_value,
@@ -181,29 +277,27 @@ def _joint(name: str, ranks: Tensor, level: float, p_value: float, seed: int) ->
 
 
 def _reliability(samples: Tensor, truths: Tensor, num_bins: int, seed: int) -> tuple[ReliabilityBin, ...]:
-    bins = []
-    for predicted, actual, pixels in zip(
-        *(sums.T for sums in reliability(samples, truths, num_bins=num_bins)), strict=True
-    ):
-        total = float(pixels.sum())
-        if total > 0:
-            bins.append(
-                ReliabilityBin(
-                    math.sqrt(float(predicted.sum()) / total),
-                    math.sqrt(float(actual.sum()) / total),
-                    _root_ratio(predicted, actual, seed),
-                )
-            )
-    return tuple(bins)
+    bins = zip(*(sums.T for sums in reliability(samples, truths, num_bins=num_bins)), strict=True)
+    return tuple(
+        ReliabilityBin(
+            math.sqrt(predicted.sum() / pixels.sum()),
+            math.sqrt(actual.sum() / pixels.sum()),
+            _root_ratio(predicted, actual, seed),
+        )
+        for predicted, actual, pixels in bins
+        if pixels.sum() > 0
+    )
 
 
-def _estimate(values: Tensor, seed: int) -> Estimate:
-    array = values.double().cpu().numpy()
-    return Estimate(float(array.mean()), *interval(array, seed=seed))
+def _mean(values: Tensor, seed: int) -> Estimate:
+    return Estimate.of_mean(values.double().cpu().numpy(), seed=seed)
 
 
 def _root_ratio(squares: Tensor, others: Tensor, seed: int) -> Estimate:
-    if float(others.sum()) <= 0:
-        return Estimate(math.nan, math.nan, math.nan)
-    low, high = ratio_interval(squares.cpu().numpy(), others.cpu().numpy(), seed=seed)
-    return Estimate(math.sqrt(float(squares.sum() / others.sum())), math.sqrt(low), math.sqrt(high))
+    return Estimate.of_ratio(squares.cpu().numpy(), others.cpu().numpy(), seed=seed).root()
+
+
+def _generator(seed: int, *purpose: int) -> torch.Generator:
+    """A separate random stream per purpose, none of which can coincide with a caller's samples of the same seed."""
+    high, low = np.random.SeedSequence((seed, *purpose)).generate_state(2, np.uint32).tolist()
+    return torch.Generator().manual_seed((high << 31) ^ low)
