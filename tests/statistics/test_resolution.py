@@ -1,6 +1,5 @@
-"""Decorrelation analysis and ring correlation against known cut-offs and two published implementations."""
+"""Decorrelation analysis against known cut-offs and two published implementations."""
 
-import math
 import os
 from pathlib import Path
 
@@ -99,42 +98,9 @@ def test_simulated_widefield_has_the_resolution_of_theory(name: str) -> None:
     assert found.resolution_um == pytest.approx(0.61 * 0.525 / 1.35, rel=0.15)
 
 
-def test_ring_correlation_against_its_expectation() -> None:
-    r"""White noise of variance v on a known spectrum: the expected correlation is :math:`S/(S + v)` in each ring."""
-    clean = points(0.5) - 20
-    noise = 8.0 * torch.randn(2, 256, 256, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = resolution.ring_correlation(clean + noise[0], clean + noise[1], pixel_um=0.1)
-    same = resolution._apodised(clean)
-    power = torch.fft.fft2(same, norm="ortho").abs().square()
-    radius = 2 * (torch.fft.fftfreq(256)[:, None].square() + torch.fft.fftfreq(256).square()).sqrt()
-    faded = resolution._apodised(noise[0]).var()
-    for ring in (10, 30, 50, 60, 90, 120):
-        inside = ((radius * 128).long() == ring).nonzero(as_tuple=True)
-        signal = power[inside].mean()
-        expected = float(signal / (signal + faded))
-        error = 1 / math.sqrt(len(inside[0]))
-        assert float(found.correlation[ring]) == pytest.approx(expected, abs=4.5 * error)
-    assert found.frequencies[-1] == pytest.approx(0.5 / 0.1, rel=0.01)
-    # Signal ends at half the Nyquist frequency, 2.5 per um; it is lost in noise somewhat before, give or take a ring.
-    assert 0.7 * 2.5 < 1 / found.resolution_um < 2.5 + 3 * 5 / 128
-
-
-def test_ring_correlation_does_not_mind_gain_and_offset() -> None:
-    clean = points(0.5)
-    first, second = (torch.poisson(clean, torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    found = resolution.ring_correlation(first, second, pixel_um=0.1)
-    again = resolution.ring_correlation(3 * first + 50, 0.5 * second, pixel_um=0.1)
-    torch.testing.assert_close(found.correlation[1:], again.correlation[1:])
-    assert found.resolution_um == pytest.approx(again.resolution_um)
-
-
 def test_what_cannot_be_measured_is_refused() -> None:
     image = points(0.5)
     with pytest.raises(ValueError, match="at least 64 pixels"):
         resolution.decorrelation(image[:40], pixel_um=1.0)
     with pytest.raises(ValueError, match="no border between signal and noise"):
         resolution.decorrelation(torch.zeros(64, 64), pixel_um=1.0)
-    with pytest.raises(ValueError, match="stays above"):
-        resolution.ring_correlation(image, image, pixel_um=1.0)
-    with pytest.raises(ValueError, match="give two alike"):
-        resolution.ring_correlation(image, image[:128], pixel_um=1.0)

@@ -1,16 +1,14 @@
-r"""Measure resolution from images alone: decorrelation analysis of one image, Fourier ring correlation of two.
+r"""Measure the resolution of an image from the image alone, by decorrelation analysis.
 
-.. math:: d(r) = \frac{\sum_{|k| < r} |\hat I(k)|}{\sqrt{\sum_k |\hat I(k)|^2 \; \sum_{|k| < r} 1}} \qquad
-          FRC(r) = \frac{\Re\sum_{|k| = r} \hat I_1 \hat I_2^*}{\sqrt{\sum_{|k| = r} |\hat I_1|^2
-          \sum_{|k| = r} |\hat I_2|^2}}
+.. math:: d(r) = \frac{\sum_{|k| < r} |\hat I(k)|}{\sqrt{\sum_k |\hat I(k)|^2 \; \sum_{|k| < r} 1}}
 
-d is the correlation of an image with itself after all Fourier amplitudes within a radius r are set to 1 [Descloux,
-Grussmayer & Radenovic, Nature Methods 16, 918 (2019)]: it rises as signal is included and falls as noise is. FRC
-follows [Nieuwenhuizen et al., Nature Methods 10, 557 (2013)]. Radii are in units of the Nyquist frequency.
+is the correlation of an image with itself after all Fourier amplitudes within a radius r are set to 1 [Descloux,
+Grussmayer & Radenovic, Nature Methods 16, 918 (2019)]: it rises as signal is included and falls as noise is. Radii are
+in units of the Nyquist frequency.
 
 Note:
-    Both find where signal gives way to noise. A microscope's transfer function fades out before its cut-off, so
-    decorrelation analysis finds a resolution 9 to 17% coarser than 1 / cut-off, with any implementation. Here, peaks of
+    This finds where signal gives way to noise. A microscope's transfer function fades out before its cut-off, so
+    the resolution found is 9 to 17% coarser than 1 / cut-off, with any implementation. Here, peaks of
     d must stand out by 0.002 on both sides. The published 0.0005, on one side, takes ripples of small images for peaks;
     0.002 was chosen on the real images of the tests, and then held for 96 synthetic ones not used for choosing it.
 """
@@ -23,7 +21,7 @@ from torch import Tensor
 
 from sfumato.physics import grid
 
-__all__ = ["Decorrelation", "RingCorrelation", "decorrelation", "ring_correlation"]
+__all__ = ["Decorrelation", "decorrelation"]
 
 _NUM_RADII, _NUM_FILTERS = 50, 10  # as published
 _PROMINENCE, _LOWEST_PEAK = 0.002, 0.05
@@ -42,20 +40,6 @@ class Decorrelation(NamedTuple):
     resolution_um: float
     cutoff: float
     peak: float
-
-
-class RingCorrelation(NamedTuple):
-    """Fourier ring correlation of two images.
-
-    Attributes:
-        resolution_um: One over the frequency where the correlation first falls below the threshold.
-        frequencies: Middle of each ring, in cycles per micrometre, shape (R).
-        correlation: Shape (R).
-    """
-
-    resolution_um: float
-    frequencies: Tensor
-    correlation: Tensor
 
 
 def decorrelation(image: Tensor, *, pixel_um: float) -> Decorrelation:
@@ -97,49 +81,6 @@ def decorrelation(image: Tensor, *, pixel_um: float) -> Decorrelation:
             "with some noise, larger, or at finer pixels"
         )
     return Decorrelation(2 * pixel_um / cutoff, cutoff, plain[first] if first else 0.0)
-
-
-def ring_correlation(first: Tensor, second: Tensor, *, pixel_um: float, threshold: float = 1 / 7) -> RingCorrelation:
-    """Resolution of a pair of images of the same scene with independent noise.
-
-    Args:
-        first: Shape (H, W), at least 64 pixels a side.
-        second: Same shape.
-        pixel_um: Side of a pixel.
-        threshold: Correlation at which signal counts as lost; 1/7 by convention.
-
-    Raises:
-        ValueError: If the images differ in shape or are too small, or their correlation stays above the threshold.
-    """
-    _check(first)
-    if first.shape != second.shape:
-        raise ValueError(f"the images have shapes {tuple(first.shape)} and {tuple(second.shape)}; give two alike")
-    spectra = [torch.fft.fft2(_apodised(image.double()), norm="ortho") for image in (first, second)]
-    num_rings = min(first.shape) // 2
-    radius = 2 * grid.squared_frequency(first.double(), 1.0).sqrt()
-    ring = (radius * num_rings).long().clamp_max(num_rings)
-
-    def summed(values: Tensor) -> Tensor:
-        return torch.bincount(ring.flatten(), values.flatten(), minlength=num_rings + 1)[:num_rings]
-
-    product = summed((spectra[0] * spectra[1].conj()).real)
-    power = [summed(spectrum.abs().square()) for spectrum in spectra]
-    correlation = product / (power[0] * power[1]).sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-    frequencies = (torch.arange(num_rings, dtype=torch.float64) + 0.5) / num_rings * 0.5 / pixel_um
-    # Three rings at a time: a single one may dip below by chance.
-    smooth = torch.nn.functional.avg_pool1d(correlation[None], 3, 1, 1, count_include_pad=False)[0]
-    below = (smooth < threshold).nonzero().flatten()
-    if not len(below):
-        raise ValueError(
-            f"the correlation stays above {threshold:.3g} up to the Nyquist frequency; the images are sampled too "
-            "coarsely, or their noise is not independent"
-        )
-    place = int(below[0])
-    if place == 0:
-        return RingCorrelation(math.inf, frequencies, correlation)
-    high, low = float(smooth[place - 1]), float(smooth[place])
-    crossing = frequencies[place - 1] + (high - threshold) / (high - low) * (frequencies[1] - frequencies[0])
-    return RingCorrelation(float(1 / crossing), frequencies, correlation)
 
 
 def _check(image: Tensor) -> None:
