@@ -67,12 +67,9 @@ def ssim(estimate: Tensor, truth: Tensor, *, data_range: Tensor | float | None =
         Statistics are those of the window's pixels, not unbiased ones, as in the original; scikit-image gives the same
         with ``gaussian_weights=True, sigma=1.5, use_sample_covariance=False``.
     """
-    _check(estimate, truth)
-    if min(truth.shape[-2:]) < _WINDOW:
-        raise ValueError(f"the images are {truth.shape[-2]} x {truth.shape[-1]} pixels; SSIM needs {_WINDOW} a side")
-    scale = _range(truth, data_range)[:, None, None, None]
+    pair = _scaled(estimate, truth, data_range, "SSIM", _WINDOW)
     _, similarity = _torchmetrics().structural_similarity_index_measure(
-        estimate / scale, truth / scale, data_range=1.0, sigma=1.5, reduction="none", return_full_image=True
+        *pair, data_range=1.0, sigma=1.5, reduction="none", return_full_image=True
     )
     # torchmetrics would also count windows that reach beyond the border; the original and scikit-image do not.
     margin = _WINDOW // 2
@@ -89,21 +86,9 @@ def ms_ssim(estimate: Tensor, truth: Tensor, *, data_range: Tensor | float | Non
     Note:
         A negative similarity at some scale, which has no real root, counts as 0.
     """
-    _check(estimate, truth)
-    if min(truth.shape[-2:]) < _SMALLEST_SIDE:
-        raise ValueError(
-            f"the images are {truth.shape[-2]} x {truth.shape[-1]} pixels; MS-SSIM with five scales needs "
-            f"{_SMALLEST_SIDE} a side: evaluate larger images"
-        )
-    scale = _range(truth, data_range)[:, None, None, None]
+    pair = _scaled(estimate, truth, data_range, "MS-SSIM with five scales", _SMALLEST_SIDE)
     result: Tensor = _torchmetrics().multiscale_structural_similarity_index_measure(
-        estimate / scale,
-        truth / scale,
-        data_range=1.0,
-        sigma=1.5,
-        betas=_EXPONENTS,
-        normalize="relu",
-        reduction="none",
+        *pair, data_range=1.0, sigma=1.5, betas=_EXPONENTS, normalize="relu", reduction="none"
     )
     return result
 
@@ -160,6 +145,20 @@ def _range(truth: Tensor, data_range: Tensor | float | None) -> Tensor:
     if not bool((span > 0).all()):
         raise ValueError("a truth is flat or its data_range not above 0, so errors have no scale; give a data_range")
     return span
+
+
+def _scaled(
+    estimate: Tensor, truth: Tensor, data_range: Tensor | float | None, metric: str, least_side: int
+) -> tuple[Tensor, Tensor]:
+    """Both images over the range, if they are large enough for a metric."""
+    _check(estimate, truth)
+    height, width = truth.shape[-2:]
+    if min(height, width) < least_side:
+        raise ValueError(
+            f"the images are {height} x {width} pixels; {metric} needs {least_side} a side: evaluate larger images"
+        )
+    scale = _range(truth, data_range)[:, None, None, None]
+    return estimate / scale, truth / scale
 
 
 def _torchmetrics() -> ModuleType:

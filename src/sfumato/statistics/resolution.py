@@ -61,7 +61,8 @@ def decorrelation(image: Tensor, *, pixel_um: float) -> Decorrelation:
         >>> 0.25 < decorrelation(noisy, pixel_um=0.05).resolution_um < 0.3
         True
     """
-    _check(image)
+    if image.ndim != 2 or min(image.shape) < 64:
+        raise ValueError(f"the image has shape {tuple(image.shape)}; give (H, W) with at least 64 pixels a side")
     amplitudes, radii = _spectrum(image)
     coarse = torch.linspace(0, 1, _NUM_RADII)
     (plain,) = _curves(amplitudes, radii, torch.zeros(1), coarse)
@@ -81,11 +82,6 @@ def decorrelation(image: Tensor, *, pixel_um: float) -> Decorrelation:
             "with some noise, larger, or at finer pixels"
         )
     return Decorrelation(2 * pixel_um / cutoff, cutoff, plain[first] if first else 0.0)
-
-
-def _check(image: Tensor) -> None:
-    if image.ndim != 2 or min(image.shape) < 64:
-        raise ValueError(f"the image has shape {tuple(image.shape)}; give (H, W) with at least 64 pixels a side")
 
 
 def _apodised(image: Tensor) -> Tensor:

@@ -33,13 +33,15 @@ _EXACT = 16
 """Up to this many images, all sign patterns are tried: 32,768 of them, since the others are mirror images."""
 FEWEST = 6
 """Images whose signs can be flipped in enough ways for a level of 0.05, and whose bootstrap has its stated coverage."""
+_LEVEL = 0.95
+"""How often an interval should contain the true value."""
 _AT_ONCE = 2**22
 
 Values = NDArray[np.float64]
 
 
-def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, seed: int = 0) -> tuple[float, float]:
-    r"""Bootstrap interval of a mean: images are resampled with replacement.
+def interval(values: Values, *, num_draws: int = 10_000, seed: int = 0) -> tuple[float, float]:
+    r"""95% bootstrap interval of a mean: images are resampled with replacement.
 
     Quantiles of the resampled means, at levels widened as a t interval is against a normal one, :math:`\alpha' =
     \Phi(-\sqrt{n/(n-1)}\, t_{n-1,\,1-\alpha/2})`; without this, intervals from 20 images cover too rarely.
@@ -51,7 +53,6 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
 
     Args:
         values: One per image, shape (n).
-        level: How often the interval should contain the true mean.
         num_draws: Number of bootstrap resamples.
         seed: Seed of the resamples.
 
@@ -59,64 +60,51 @@ def interval(values: Values, *, level: float = 0.95, num_draws: int = 10_000, se
         Lower and upper end; NaN if there are fewer than two images or a value is not finite.
     """
     if 2 <= len(values) < FEWEST:
-        return _student(values, level)
-    return _interval(values[:, None], lambda means: means[:, 0], level=level, num_draws=num_draws, seed=seed)
+        return _student(values)
+    return _interval(values[:, None], lambda means: means[:, 0], num_draws, seed)
 
 
-def ratio_interval(
-    numerators: Values, denominators: Values, *, level: float = 0.95, num_draws: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Bootstrap interval of the ratio of two means over the same images, like :func:`interval` for one mean.
+def ratio_interval(numerators: Values, denominators: Values, *, seed: int = 0) -> tuple[float, float]:
+    """95% bootstrap interval of the ratio of two means over the same images, like :func:`interval` for one mean.
 
     For fewer than six images it is Student's interval of the geometric mean of the images' ratios.
 
     Args:
         numerators: One per image, shape (n).
         denominators: One per image, none negative, shape (n). If a resample has no positive one, the interval is NaN.
-        level: How often the interval should contain the true ratio.
-        num_draws: Number of bootstrap resamples.
         seed: Seed of the resamples.
     """
     values = np.stack([numerators, denominators], 1)
     if 2 <= len(values) < FEWEST:
         if not bool((values > 0).all()):
             return math.nan, math.nan
-        low, high = _student(np.log(numerators / denominators), level)
+        low, high = _student(np.log(numerators / denominators))
         return math.exp(low), math.exp(high)
-
-    def ratio(means: Values) -> Values:
-        positive = means[:, 1] > 0
-        ratios: Values = np.full(len(means), np.nan)
-        np.divide(means[:, 0], means[:, 1], out=ratios, where=positive)
-        return ratios
-
-    return _interval(values, ratio, level=level, num_draws=num_draws, seed=seed)
+    return _interval(values, lambda means: means[:, 0] / np.where(means[:, 1] > 0, means[:, 1], np.nan), 10_000, seed)
 
 
-def _student(values: Values, level: float) -> tuple[float, float]:
+def _student(values: Values) -> tuple[float, float]:
     """Interval of the mean of a few normally distributed values."""
     if not bool(np.isfinite(values).all()):
         return math.nan, math.nan
-    reach = _quantile_of_t(len(values) - 1, level) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    reach = _quantile_of_t(len(values) - 1) * float(values.std(ddof=1)) / math.sqrt(len(values))
     return float(values.mean()) - reach, float(values.mean()) + reach
 
 
-def _quantile_of_t(freedom: int, level: float) -> float:
+def _quantile_of_t(freedom: int) -> float:
     try:
         from scipy.special import stdtrit
     except ImportError as error:
         raise ImportError("intervals need scipy: pip install 'sfumato[evaluate]'") from error
-    return float(stdtrit(freedom, (1 + level) / 2))
+    return float(stdtrit(freedom, (1 + _LEVEL) / 2))
 
 
-def _interval(
-    values: Values, statistic: Callable[[Values], Values], *, level: float, num_draws: int, seed: int
-) -> tuple[float, float]:
+def _interval(values: Values, statistic: Callable[[Values], Values], num_draws: int, seed: int) -> tuple[float, float]:
     """Bootstrap interval of a statistic of means: (draws, q) to (draws), for values (n, q)."""
     n = len(values)
     if n < 2 or not bool(np.isfinite(values).all()):
         return math.nan, math.nan
-    widened = math.sqrt(n / (n - 1)) * _quantile_of_t(n - 1, level)
+    widened = math.sqrt(n / (n - 1)) * _quantile_of_t(n - 1)
     generator = np.random.default_rng(seed)
     part = max(1, _AT_ONCE // n)
     sizes = [min(part, num_draws - start) for start in range(0, num_draws, part)]
