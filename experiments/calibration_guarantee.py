@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from sfumato.data.frames import enlarge
 from sfumato.data.sources import PairSource
-from sfumato.evaluation.calibrate import calibrate, cross_validate, measure_middles
+from sfumato.evaluation.calibrate import HeldOutImage, calibrate, cross_validate, measure_middles, restore_held_out
 from sfumato.evaluation.calibration_page import draw_calibration, draw_report
-from sfumato.evaluation.held_out import HeldOutImage, restore_held_out
 from sfumato.models.intervals import FLOOR, Sampled
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.physics.structures import STRUCTURES

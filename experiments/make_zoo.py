@@ -25,8 +25,7 @@ from paper.measuring import classical, comparable
 from sfumato import load
 from sfumato.cli.demo_run import run_demo
 from sfumato.data.sources import PairSource
-from sfumato.evaluation.calibrate import calibrate, cross_validate
-from sfumato.evaluation.held_out import restore_held_out
+from sfumato.evaluation.calibrate import calibrate, cross_validate, restore_held_out
 from sfumato.evaluation.methods import Method
 from sfumato.export.card import Credits, model_card
 from sfumato.models import recipe as recipes

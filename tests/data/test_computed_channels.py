@@ -13,7 +13,7 @@ from sfumato.data.frames import CompletedFrames, Completion
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.pairs import Pair
 from sfumato.data.sources import FilePairs
-from sfumato.evaluation.held_out import restore_held_out
+from sfumato.evaluation.calibrate import restore_held_out
 from sfumato.evaluation.inspection import describe
 from sfumato.export.bioimageio import example_image
 from sfumato.export.card import Credits, model_card

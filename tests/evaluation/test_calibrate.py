@@ -14,9 +14,8 @@ from typer.testing import CliRunner
 import sfumato
 from sfumato.cli import app
 from sfumato.data.images.io import open_image, write_image
-from sfumato.evaluation.calibrate import calibrate, cross_validate
+from sfumato.evaluation.calibrate import HeldOutImage, calibrate, cross_validate, restore_held_out
 from sfumato.evaluation.calibration_page import draw_calibration, reliability_curve
-from sfumato.evaluation.held_out import HeldOutImage, restore_held_out
 from sfumato.evaluation.inspection import describe
 from sfumato.evaluation.methods import model_method
 from sfumato.models.intervals import Correction, Sampled

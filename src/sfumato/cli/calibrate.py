@@ -66,8 +66,7 @@ def calibrate(
     from sfumato.data.pairs import find_units
     from sfumato.data.sources import evenly_spread
     from sfumato.evaluation.calibrate import calibrate as correct
-    from sfumato.evaluation.calibrate import cross_validate
-    from sfumato.evaluation.held_out import restore_held_out
+    from sfumato.evaluation.calibrate import cross_validate, restore_held_out
     from sfumato.figures.plotting import matplotlib
     from sfumato.models.hub import is_address
     from sfumato.models.model_file import load, set_calibration

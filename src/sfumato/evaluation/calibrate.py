@@ -1,7 +1,7 @@
 """Calibrate a model on held-out images: intervals with guaranteed coverage, if there are enough images."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,16 +9,117 @@ import torch
 from numpy.typing import NDArray
 
 from sfumato.data.pairs import find_units
-from sfumato.evaluation.held_out import HeldOutImage
+from sfumato.data.seen import look_up, refuse_seen
+from sfumato.data.sources import PairSource, evenly_spread
+from sfumato.diffusion.noise import NoiseField
+from sfumato.evaluation.evaluate import middle
 from sfumato.models.intervals import FLOOR, Correction, Method, Sampled
+from sfumato.models.model_file import LoadedModel
+from sfumato.restoration.conditions import as_restored, condition_of, measured_channels
+from sfumato.restoration.restorer import Restorer
 from sfumato.statistics.calibration_report import CalibrationReport, measure
 from sfumato.statistics.conformal import Scores, fit_spread, num_units_needed, pooled_quantile, rcps, risk_control
-from sfumato.system.errors import CalibrationError
+from sfumato.statistics.rank_histogram import central_interval
+from sfumato.system.errors import CalibrationError, ImageError
 
-__all__ = ["Checked", "calibrate", "cross_validate", "measure_middles"]
+__all__ = ["Checked", "HeldOutImage", "calibrate", "cross_validate", "measure_middles", "restore_held_out"]
 
 _FOLDS = 10
 """With more than twice as many units, several are left out at a time."""
+
+
+@dataclass(frozen=True)
+class HeldOutImage:
+    """One image with known truth, in normalised units of the target; arrays are (C, *spatial).
+
+    Attributes:
+        name: Name in the source.
+        error: Truth minus the mean of the samples.
+        std: Standard deviation of the samples.
+        covered: Fraction of pixels between two order statistics of the samples.
+        truth: The middle of the truth, if requested.
+        draws: The middle of every sample, (N, C, *spatial).
+        unit: The independent unit it belongs to, which :func:`~sfumato.data.pairs.find_units` derives from the names
+            of all images of the source; its own name if empty.
+        seen: `train` or `validation` if the model was trained or validated on it.
+    """
+
+    name: str
+    error: NDArray[np.float32]
+    std: NDArray[np.float32]
+    covered: float
+    truth: NDArray[np.float32] | None = None
+    draws: NDArray[np.float32] | None = None
+    unit: str = ""
+    seen: str = ""
+
+
+def restore_held_out(
+    model: LoadedModel,
+    source: PairSource,
+    *,
+    sampled: Sampled,
+    level: float,
+    seed: int = 0,
+    most: int | None = None,
+    keep_side: int = 0,
+    allow_seen: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[HeldOutImage]:
+    """Sample every image of a source and compare the samples with its truth.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        source: Pairs on the target grid, not scaled.
+        sampled: From :func:`~sfumato.restoration.intervals.sampled_by`.
+        level: Level of the samples' central interval, whose coverage is counted.
+        seed: Seed of all noise; every image has its own noise.
+        most: Use at most this many images, spread evenly over the set.
+        keep_side: Keep the samples in the middle of each image, with this many pixels per side.
+        allow_seen: Accept images that the model was trained or validated on; a calibration on them guarantees nothing.
+        progress: Called with the number of images restored and their total.
+
+    Raises:
+        CalibrationError: If the model was trained or validated on some of the images.
+        ImageError: If the images do not fit the model, or the model draws no samples.
+    """
+    restorer = Restorer(model, sampled)
+    restorer.check_samples("to calibrate")
+    takes = (measured_channels(model.info), model.info.condition_channels)
+    if source.condition_channels not in takes or source.target_channels != model.info.target_channels:
+        raise ImageError(
+            f"the held-out pairs have {source.condition_channels} and {source.target_channels} channels; this model "
+            f"goes from {takes[0]} to {model.info.target_channels}; give pairs like its training's"
+        )
+    chosen = evenly_spread(len(source), most)
+    names = [source.name(index) for index in chosen]
+    units = find_units(names, among=[source.name(index) for index in range(len(source))]).names
+    splits = look_up(model.info.seen, source, chosen)
+    refuse_seen(splits, names, () if allow_seen else ("train", "validation"))
+    ends = [end / (sampled.num_samples + 1) for end in central_interval(sampled.num_samples, level)]
+    found = []
+    for place, index in enumerate(chosen):
+        measured, truth = source.read(index, [0] * source.ndim, source.spatial(index))
+        condition = condition_of(measured, model, on_target_grid=True).condition()
+        wanted = model.info.target.of_pixels(as_restored(truth, model), axis=0)
+        kept_part = middle(wanted.shape[1:], keep_side) if keep_side else None
+        noise = NoiseField(seed, image=place)
+        posterior, kept = restorer.draw(condition, noise, quantiles=ends, keep=kept_part)
+        low, high = (posterior.quantile(end) for end in ends)
+        image = HeldOutImage(
+            names[place],
+            (wanted - posterior.mean).numpy(),
+            posterior.std.numpy(),
+            float(((wanted >= low) & (wanted <= high)).double().mean()),
+            unit=units[place],
+            seen=splits[place],
+        )
+        if kept_part is not None:
+            image = replace(image, truth=wanted[kept_part].numpy(), draws=torch.stack(kept).numpy())
+        found.append(image)
+        if progress is not None:
+            progress(place + 1, len(chosen))
+    return found
 
 
 def calibrate(
@@ -33,7 +134,7 @@ def calibrate(
     """Find how wide intervals must be.
 
     Args:
-        images: From :func:`~sfumato.evaluation.held_out.restore_held_out`. If the model has seen any of them, the
+        images: From :func:`restore_held_out`. If the model has seen any of them, the
             calibration guarantees nothing, and says so.
         sampled: How the samples were drawn.
         method: ``risk_control``: in further images, on average at most 1 - level of the pixels fall outside. ``rcps``:
@@ -49,10 +150,14 @@ def calibrate(
     grouped = _grouped(images, unit)
     needed = _needed(method, level, delta)
     if len(grouped) < needed:
+        about_units = (
+            "; frames of a file, and files whose names differ in a last number, count as one unit: if they are fields "
+            "of their own, give the unit '.*'"
+        )
         raise CalibrationError(
             f"{len(grouped)} independent units are held out; a guarantee at level {level:g} by {method} needs at least "
             f"{needed}; hold out more, or take the method `recalibrated`, which corrects the standard deviation "
-            f"without a guarantee{_about_units(images, grouped, unit)}"
+            f"without a guarantee{about_units if unit is None and len(grouped) < len(images) else ''}"
         )
     return _correct(grouped, sampled, method, level, delta)
 
@@ -87,18 +192,16 @@ def cross_validate(
     """
     grouped = _grouped(images, unit)
     names = list(grouped)
-    number = _FOLDS if len(names) > 2 * _FOLDS else len(names)
-    folds = [names[k::number] for k in range(number)]
+    num_folds = _FOLDS if len(names) > 2 * _FOLDS else len(names)
     corrected = dict.fromkeys(names, math.nan)
-    for fold in folds:
-        others = {name: grouped[name] for name in names if name not in fold}
-        if len(others) < _needed(method, level, delta):
-            continue
-        found = _correct(others, sampled, method, level, delta)
-        for name in fold:
-            corrected[name] = 1 - _scores({name: grouped[name]}, found).risk(found.factor)
-    raw = [float(np.mean([image.covered for image in grouped[name]])) for name in names]
-    return Checked(names, np.array(raw), np.array([corrected[name] for name in names]))
+    for first in range(num_folds):
+        fold = names[first::num_folds]
+        others = {name: unit for name, unit in grouped.items() if name not in fold}
+        if len(others) >= _needed(method, level, delta):
+            found = _correct(others, sampled, method, level, delta)
+            for name in fold:
+                corrected[name] = 1 - _scores({name: grouped[name]}, found).risk(found.factor)
+    return Checked(names, _raw_coverage(grouped), np.array([corrected[name] for name in names]))
 
 
 def measure_middles(images: Sequence[HeldOutImage], *, level: float = 0.9, seed: int = 0) -> CalibrationReport:
@@ -134,7 +237,7 @@ def _correct(units: _Units, sampled: Sampled, method: Method, level: float, delt
         factor=1.0,
         num_units=len(units),
         num_images=len(images),
-        raw_coverage=float(np.mean([np.mean([image.covered for image in unit]) for unit in units.values()])),
+        raw_coverage=float(_raw_coverage(units).mean()),
         sampled=sampled,
         delta=delta if method == "rcps" else None,
         num_seen=sum(image.seen != "" for image in images),
@@ -142,25 +245,19 @@ def _correct(units: _Units, sampled: Sampled, method: Method, level: float, delt
     if method == "recalibrated":
         scale, offset = fit_spread([image.std for image in images], [image.error for image in images])
         found = replace(found, scale=scale, offset=max(offset, FLOOR))
+        return replace(found, factor=pooled_quantile(_scores(units, found), level))
     scores = _scores(units, found)
-    if method == "recalibrated":
-        return replace(found, factor=pooled_quantile(scores, level))
     return replace(found, factor=rcps(scores, level, delta) if method == "rcps" else risk_control(scores, level))
+
+
+def _raw_coverage(units: _Units) -> NDArray[np.float64]:
+    return np.array([np.mean([image.covered for image in unit]) for unit in units.values()])
 
 
 def _scores(units: _Units, found: Correction) -> Scores:
     """Errors in units of the standard deviation that intervals are multiples of."""
     return Scores(
         [[np.abs(image.error) / (found.scale * image.std + found.offset) for image in unit] for unit in units.values()]
-    )
-
-
-def _about_units(images: Sequence[HeldOutImage], grouped: _Units, unit: str | None) -> str:
-    if unit is not None or len(grouped) == len(images):
-        return ""
-    return (
-        "; frames of a file, and files whose names differ in a last number, count as one unit: if they are fields of "
-        "their own, give the unit '.*'"
     )
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.evaluation.calibrate import Checked
-from sfumato.evaluation.held_out import HeldOutImage
+from sfumato.evaluation.calibrate import Checked, HeldOutImage
 from sfumato.figures.plotting import new_figure, save_figure, use_logarithms
 from sfumato.models.intervals import Correction
 from sfumato.statistics.calibration_report import CalibrationReport

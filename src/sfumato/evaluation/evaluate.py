@@ -27,6 +27,7 @@ __all__ = [
     "Metric",
     "Row",
     "evaluate",
+    "middle",
     "pool",
     "summarise",
     "too_few",
@@ -182,8 +183,9 @@ def evaluate(
             alone = values[:, :, place : place + 1]
             scored(place, Evaluation(list(methods), [source.name(index)], used, alone, affine))
         if index in shown:
-            middles = [_middle(estimate) for estimate in estimates]
-            examples.append(Example(images[place], _middle(condition), _middle(against[0].numpy()), middles))
+            shown_part = middle(truth.shape[1:], _SHOWN_SIDE)
+            pictures = [image[shown_part].copy() for image in (condition, against[0].numpy(), *estimates)]
+            examples.append(Example(images[place], pictures[0], pictures[1], pictures[2:]))
     units = find_units(images, among=[source.name(index) for index in range(len(source))])
     return Evaluation(list(methods), images, used, values, affine, examples, notes, units)
 
@@ -274,6 +276,7 @@ def _measured(used: Sequence[Metric], estimate: Tensor, truth: Tensor) -> Iterat
             yield math.nan
 
 
-def _middle(image: Array) -> Array:
-    corners = [max(0, (side - _SHOWN_SIDE) // 2) for side in image.shape[1:]]
-    return image[:, corners[0] : corners[0] + _SHOWN_SIDE, corners[1] : corners[1] + _SHOWN_SIDE].copy()
+def middle(spatial: Sequence[int], side: int) -> tuple[Any, ...]:
+    """Index of a central region with this many pixels per side, or as many as there are."""
+    corners = [max(0, (length - side) // 2) for length in spatial]
+    return (..., *(slice(corner, corner + side) for corner in corners))
