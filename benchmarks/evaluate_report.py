@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from bars import Bars
+from sfumato.evaluation.compared_methods import Deconvolution, Method, classical_method, model_method, open_model
 from sfumato.evaluation.evaluate import evaluate, summarise
-from sfumato.evaluation.methods import Method, Microscope, classical_method, model_method, open_model
 from sfumato.evaluation.report_page import write_report
 from sfumato.models.recipe import Recipe, parse
 from sfumato.problems import microscopy_simulation as simulation
@@ -87,7 +87,7 @@ def report_time(bars: Bars, folder: Path, steps: int) -> Path:
     recipes = [recipe(manifest, method, steps) for method in ("cvdm", "regression")]
     trained = [train(each, folder / each.name, quiet=True).model_file for each in recipes]
     pixel_um = OPTICS.pixel_um / 2
-    microscope = Microscope(
+    microscope = Deconvolution(
         pixel_um, OPTICS.numerical_aperture, OPTICS.wavelength_um, noise_to_signal=0.03, offset=OPTICS.camera.offset
     )
     watch, start = Stopwatch(), time.perf_counter()

@@ -26,7 +26,7 @@ from sfumato import load
 from sfumato.cli.demo_run import run_demo
 from sfumato.data.sources import PairSource
 from sfumato.evaluation.calibrate import calibrate, cross_validate, restore_held_out
-from sfumato.evaluation.methods import Method
+from sfumato.evaluation.compared_methods import Method
 from sfumato.export.card import Credits, model_card
 from sfumato.models import recipe as recipes
 from sfumato.models.model_file import JSON, LoadedModel, ModelInfo, save_model, set_calibration

@@ -26,8 +26,7 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.uncertainty import integral_of_beta
-from sfumato.evaluation.methods import Method, Microscope, classical_method
-from sfumato.evaluation.phase_methods import TwoShots, phase_method
+from sfumato.evaluation.compared_methods import Deconvolution, Method, TwoShots, classical_method, phase_method
 from sfumato.figures.schedule_and_samples import otsu
 from sfumato.models.build import build_model
 from sfumato.models.model_file import LoadedModel, load
@@ -195,7 +194,7 @@ def classical(method: str, recipe: Recipe, effort: float | None = None) -> Metho
         shots = TwoShots(settings.pixel_um, settings.wavelength_um, settings.defocus_um, settings.planes)
         return phase_method(method, shots if effort is None else dataclasses.replace(shots, reg=effort))
     scope = Simulated()
-    optics = Microscope(
+    optics = Deconvolution(
         scope.pixel_um / 2, scope.numerical_aperture, scope.wavelength_um, offset=float(scope.camera.offset)
     )
     if effort is not None:

@@ -16,8 +16,8 @@ from sfumato.cli import app
 from sfumato.data.images.io import open_image, write_image
 from sfumato.evaluation.calibrate import HeldOutImage, calibrate, cross_validate, restore_held_out
 from sfumato.evaluation.calibration_page import draw_calibration, reliability_curve
+from sfumato.evaluation.compared_methods import model_method
 from sfumato.evaluation.inspection import describe
-from sfumato.evaluation.methods import model_method
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import load, set_calibration
 from sfumato.models.recipe import parse

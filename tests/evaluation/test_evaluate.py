@@ -18,8 +18,8 @@ from sfumato.data.images.io import write_image
 from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
 from sfumato.data.sources import FilePairs
+from sfumato.evaluation.compared_methods import Deconvolution, Method, classical_method, model_method, open_model
 from sfumato.evaluation.evaluate import Evaluation, evaluate, pool, summarise, too_few
-from sfumato.evaluation.methods import Method, Microscope, classical_method, model_method, open_model
 from sfumato.evaluation.report_page import markdown, web_page, write_csv
 from sfumato.models.model_file import load
 from sfumato.models.recipe import DataRecipe, Recipe, parse
@@ -30,7 +30,7 @@ from sfumato.training.train import train
 from small_runs import recipe
 
 Image = NDArray[np.generic]
-FINE = Microscope(pixel_um=0.06, numerical_aperture=1.25, wavelength_um=0.5)
+FINE = Deconvolution(pixel_um=0.06, numerical_aperture=1.25, wavelength_um=0.5)
 
 
 def noisy(name: str, size: float, truths: NDArray[np.float32], seed: int) -> Method:
@@ -164,7 +164,7 @@ def test_what_cannot_be_compared_is_refused(source: FilePairs, tmp_path: Path) -
     with pytest.raises(RecipeError, match="numerical aperture"):
         classical_method("wiener")
     with pytest.raises(ImageError, match="cannot run: pixel_um is 1"):
-        evaluate([classical_method("wiener", Microscope(1.0, 1.4, 0.5))], source)
+        evaluate([classical_method("wiener", Deconvolution(1.0, 1.4, 0.5))], source)
     with pytest.raises(ImageError, match="the truth has"):
         evaluate([Method("small", lambda measured, _: np.zeros((1, 4, 4), np.float32))], source)
     with pytest.raises(RecipeError, match="does not say where"):

@@ -14,7 +14,7 @@ from torch import Tensor
 from sfumato.data.pairs import Units, find_units, named
 from sfumato.data.seen import look_up, refuse_seen
 from sfumato.data.sources import PairSource, evenly_spread
-from sfumato.evaluation.methods import Method
+from sfumato.evaluation.compared_methods import Method
 from sfumato.statistics import metrics
 from sfumato.statistics.resolution import decorrelation
 from sfumato.statistics.significance import Ranking, interval, least_p, ranking

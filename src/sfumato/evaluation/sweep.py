@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from sfumato.diffusion.schedule import LinearSchedule
+from sfumato.evaluation.compared_methods import model_method
 from sfumato.evaluation.evaluate import METRICS, Metric, evaluate
-from sfumato.evaluation.methods import model_method
 from sfumato.models.build import build_model
 from sfumato.models.model_file import load
 from sfumato.models.ownership import Written

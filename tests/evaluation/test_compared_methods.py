@@ -15,9 +15,8 @@ from sfumato.cli import app
 from sfumato.data.images.io import write_image
 from sfumato.data.pairs import find_pairs
 from sfumato.data.sources import FilePairs
+from sfumato.evaluation.compared_methods import Method, TwoShots, classical_method, phase_method
 from sfumato.evaluation.evaluate import evaluate, summarise
-from sfumato.evaluation.methods import Method, classical_method
-from sfumato.evaluation.phase_methods import TwoShots, phase_method
 from sfumato.evaluation.report_page import markdown
 from sfumato.physics import fresnel, tie
 from sfumato.physics.phase_retrieval import SOLVERS, solve, two_shot_phase
