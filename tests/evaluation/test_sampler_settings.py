@@ -22,8 +22,8 @@ from sfumato.data.images.io import open_image, write_image
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling import sample
 from sfumato.evaluation.inspection import crops
-from sfumato.evaluation.sampler_settings import Comparison, Setting, compare, recommend, summarise
-from sfumato.evaluation.sampler_settings_page import draw_steps, explain, table
+from sfumato.evaluation.sampler_settings import Comparison, Setting, compare_settings, recommend, summarise_settings
+from sfumato.evaluation.sampler_settings_page import draw_steps, explain, step_table
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import set_calibration, set_sampling
 from sfumato.statistics.rank_histogram import central_interval
@@ -84,7 +84,7 @@ def exact() -> Exact:
 @pytest.fixture(scope="module")
 def found(exact: Exact) -> Comparison:
     settings = [Setting(solver, steps) for solver in ("2m", "first_order") for steps in STEPS]
-    return compare(exact.draw, lambda image: exact.truths[image], settings, num_images=NUM_IMAGES, level=LEVEL)
+    return compare_settings(exact.draw, lambda image: exact.truths[image], settings, num_images=NUM_IMAGES, level=LEVEL)
 
 
 def test_coverage_rises_with_steps_to_what_exact_draws_have(found: Comparison, exact: Exact) -> None:
@@ -101,7 +101,7 @@ def test_coverage_rises_with_steps_to_what_exact_draws_have(found: Comparison, e
 
 def test_figures_are_those_of_the_closed_forms(found: Comparison, exact: Exact) -> None:
     """Within the bootstrap's own width; coverage is only rarely further than that."""
-    rows = summarise(found)
+    rows = summarise_settings(found)
     for setting, row in zip(found.settings, rows, strict=True):
         crps, coverage = exact.expected(setting)
         assert row.crps.value == pytest.approx(crps, abs=2 * (row.crps.high - row.crps.low))
@@ -124,7 +124,7 @@ def test_the_recommended_setting_is_the_one_that_the_closed_forms_recommend(foun
     chosen = recommend(found, crps_tolerance=TOLERANCE, coverage_tolerance=TOLERANCE)
     assert found.settings[chosen.chosen] == found.settings[right]
     assert found.settings[right].num_steps not in (STEPS[0], STEPS[-1])  # else the test would show little
-    text = "\n".join(explain(found, summarise(found), chosen))
+    text = "\n".join(explain(found, summarise_settings(found), chosen))
     assert f"recommended: {found.settings[right]}" in text
     assert "not 2m, eta 0, 2 steps: its CRPS is" in text
     assert "confident" not in text
@@ -168,7 +168,7 @@ def test_a_tolerance_must_hold_the_interval_and_not_the_middle() -> None:
     assert recommend(unsure, crps_tolerance=0.02).chosen == 1
     alone = made([[1.01], [1.0]], [[0.8], [0.8]], [4, 8])  # one image: no interval
     assert recommend(alone, crps_tolerance=0.02).chosen == 0
-    assert "give more images" in "\n".join(explain(alone, summarise(alone), recommend(alone)))
+    assert "give more images" in "\n".join(explain(alone, summarise_settings(alone), recommend(alone)))
 
 
 def test_a_coverage_that_is_right_by_accident_does_not_count() -> None:
@@ -176,12 +176,14 @@ def test_a_coverage_that_is_right_by_accident_does_not_count() -> None:
     accident = made([[2.0, 2.1], [1.0, 1.0], [1.0, 1.0]], [[0.8, 0.8], [0.6, 0.6], [0.6, 0.6]], [2, 4, 8])
     chosen = recommend(accident)
     assert (chosen.reference, chosen.chosen) == (1, 1)
-    assert "over-confident, and more steps will not fix it" in "\n".join(explain(accident, summarise(accident), chosen))
+    assert "over-confident, and more steps will not fix it" in "\n".join(
+        explain(accident, summarise_settings(accident), chosen)
+    )
 
 
 def test_the_largest_number_of_steps_may_be_too_small() -> None:
     rising = made([[2.0, 2.1], [1.0, 1.0]], [[0.3, 0.3], [0.6, 0.6]], [2, 4])
-    text = "\n".join(explain(rising, summarise(rising), recommend(rising)))
+    text = "\n".join(explain(rising, summarise_settings(rising), recommend(rising)))
     assert "4 is the largest number of steps that was tried" in text
     assert "over-confident" in text
     assert "will not fix" not in text
@@ -206,13 +208,15 @@ def test_truths_are_brought_to_the_scale_of_models_that_were_trained_so(tmp_path
 
 def test_nothing_to_compare_is_refused() -> None:
     with pytest.raises(RecipeError, match="settings that differ"):
-        compare(lambda *_: torch.zeros(2, 1, 1), lambda _: torch.zeros(1, 1), [Setting("2m", 4)] * 2, num_images=1)
+        compare_settings(
+            lambda *_: torch.zeros(2, 1, 1), lambda _: torch.zeros(1, 1), [Setting("2m", 4)] * 2, num_images=1
+        )
     with pytest.raises(RecipeError, match="tolerances are -1"):
         recommend(made([[1.0]], [[0.8]], [4]), crps_tolerance=-1)
 
 
 def test_the_figure_has_a_line_per_solver_and_a_ring(found: Comparison) -> None:
-    rows, chosen = summarise(found), recommend(found)
+    rows, chosen = summarise_settings(found), recommend(found)
     figure = draw_steps(found, rows, chosen)
     for panel, name in zip(figure.axes, ("rmse", "crps", "coverage"), strict=True):
         curves = [line for line in panel.lines if line.get_label() in ("2m, eta 0", "first_order, eta 0")]
@@ -221,7 +225,7 @@ def test_the_figure_has_a_line_per_solver_and_a_ring(found: Comparison) -> None:
         )
         ring = [mark for mark in panel.collections if mark.get_label() == "recommended"]
         assert np.asarray(ring[0].get_offsets())[0, 1] == getattr(rows[chosen.chosen], name).value
-    lines = table(found, rows, chosen)
+    lines = step_table(found, rows, chosen)
     assert sum(line.startswith("| **") for line in lines) == 1
 
 

@@ -136,8 +136,8 @@ def _compare(
 ) -> "Setting":
     """Measure, print and draw every setting, and return the recommended one."""
     from sfumato.evaluation.inspection import compare_steps
-    from sfumato.evaluation.sampler_settings import recommend, summarise
-    from sfumato.evaluation.sampler_settings_page import draw_steps, explain, step_files, table, write_steps_csv
+    from sfumato.evaluation.sampler_settings import recommend, summarise_settings
+    from sfumato.evaluation.sampler_settings_page import draw_steps, explain, step_files, step_table, write_steps_csv
     from sfumato.figures.plotting import matplotlib, save_figure
     from sfumato.models.ownership import check_outputs, data_places
 

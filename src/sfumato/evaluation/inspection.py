@@ -18,7 +18,7 @@ from sfumato.data.seen import look_up, refuse_seen
 from sfumato.data.sources import FilePairs, FrameReader, PairSource, evenly_spread
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.uncertainty import integral_of_beta
-from sfumato.evaluation.sampler_settings import Comparison, Setting, compare
+from sfumato.evaluation.sampler_settings import Comparison, Setting, compare_settings
 from sfumato.figures.network_diagram import draw_network
 from sfumato.figures.plotting import save_figure
 from sfumato.figures.schedule_and_samples import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
@@ -223,7 +223,9 @@ def compare_steps(
         kept = restorer.draw(pairs[image][0], NoiseField(seed, image=image), keep=(...,)).kept
         return model.info.target.invert(torch.stack(kept), axis=1)
 
-    return compare(draw, lambda image: pairs[image][1], settings, num_images=len(pairs), level=level, progress=progress)
+    return compare_settings(
+        draw, lambda image: pairs[image][1], settings, num_images=len(pairs), level=level, progress=progress
+    )
 
 
 def drawn_by(setting: Setting, sample: SampleRecipe) -> SampleRecipe:

@@ -12,7 +12,6 @@ steps. Settings are compared on the same images with the same noise, so their di
 The whole 95% interval over images of the paired difference must lie within a tolerance, not only its middle.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,10 +27,18 @@ from sfumato.diffusion.solvers import Solver
 from sfumato.statistics.calibration_report import Estimate
 from sfumato.statistics.rank_histogram import central_interval
 from sfumato.statistics.scores import crps, spread_and_error
-from sfumato.statistics.significance import interval, ratio_interval
 from sfumato.system.errors import RecipeError
 
-__all__ = ["Comparison", "Recommendation", "Setting", "Summary", "Verdict", "compare", "recommend", "summarise"]
+__all__ = [
+    "Comparison",
+    "Recommendation",
+    "Setting",
+    "Summary",
+    "Verdict",
+    "compare_settings",
+    "recommend",
+    "summarise_settings",
+]
 
 Values = NDArray[np.float64]
 
@@ -120,7 +127,7 @@ class Recommendation:
     coverage_tolerance: float
 
 
-def compare(
+def compare_settings(
     draw: Callable[[Setting, int], Tensor],
     truth: Callable[[int], Tensor],
     settings: Sequence[Setting],
@@ -171,17 +178,14 @@ def compare(
     )
 
 
-def summarise(found: Comparison, *, seed: int = 0) -> list[Summary]:
+def summarise_settings(found: Comparison, *, seed: int = 0) -> list[Summary]:
     """Means over images with 95% intervals, one per setting."""
     return [
         Summary(
-            # An interval over few images may reach below 0, where no mean square lies.
-            rmse=Estimate(*(math.sqrt(max(value, 0.0)) for value in _mean(found.error[row], seed))),
-            crps=_mean(found.crps[row], seed),
-            coverage=_mean(found.coverage[row], seed),
-            spread_over_error=Estimate(
-                *(math.sqrt(value) for value in _ratio(found.spread[row], found.error[row], seed))
-            ),
+            rmse=Estimate.of_mean(found.error[row], seed=seed).root(),
+            crps=Estimate.of_mean(found.crps[row], seed=seed),
+            coverage=Estimate.of_mean(found.coverage[row], seed=seed),
+            spread_over_error=Estimate.of_ratio(found.spread[row], found.error[row], seed=seed).root(),
             seconds=float(np.median(found.seconds[row])),
         )
         for row in range(len(found.settings))
@@ -194,7 +198,7 @@ def recommend(
     """Recommend the cheapest setting that is as good as the best, by the rule above.
 
     Args:
-        found: From :func:`compare`.
+        found: From :func:`compare_settings`.
         crps_tolerance: How much worse than the best CRPS is good enough, as a fraction of it.
         coverage_tolerance: How far from the reference's coverage is calibrated enough.
         seed: Seed of the bootstrap.
@@ -205,22 +209,22 @@ def recommend(
     rows = range(len(found.settings))
     cost = [setting.num_steps for setting in found.settings]
     best = min(rows, key=lambda row: (means[row], cost[row]))
-    excess = [Estimate(*(r - 1 for r in _ratio(found.crps[row], found.crps[best], seed))) for row in rows]
-    good = [row for row in rows if row == best or _high(excess[row]) <= crps_tolerance]
+    ratios = [Estimate.of_ratio(found.crps[row], found.crps[best], seed=seed) for row in rows]
+    excess = [Estimate(*(number - 1 for number in ratio)) for ratio in ratios]
+    good = [row for row in rows if row == best or excess[row].with_ends().high <= crps_tolerance]
     reference = min(good, key=lambda row: (abs(float(found.coverage[row].mean()) - found.expected), cost[row]))
-    change = [_mean(found.coverage[row] - found.coverage[reference], seed) for row in rows]
+    change = [Estimate.of_mean(found.coverage[row] - found.coverage[reference], seed=seed) for row in rows]
     verdicts = []
     for row in rows:
-        reasons = []
+        reasons, worse, shift = [], excess[row].with_ends(), change[row].with_ends()
         if row not in good:
             reasons.append(
-                f"its CRPS is {excess[row].value:+.1%} from the best, at most {_high(excess[row]):+.1%}, and "
-                f"{crps_tolerance:.1%} is allowed"
+                f"its CRPS is {worse.value:+.1%} from the best, at most {worse.high:+.1%}, and {crps_tolerance:.1%} is "
+                "allowed"
             )
-        if not -coverage_tolerance <= _low(change[row]) <= _high(change[row]) <= coverage_tolerance:
+        if not -coverage_tolerance <= shift.low <= shift.high <= coverage_tolerance:
             reasons.append(
-                f"its coverage is {change[row].value:+.3f} [{_low(change[row]):+.3f}, {_high(change[row]):+.3f}] from "
-                f"the reference's, and {coverage_tolerance:.3f} is allowed"
+                f"its coverage is {shift:+.3f} from the reference's, and {coverage_tolerance:.3f} is allowed"
             )
         verdicts.append(Verdict(excess[row], change[row], not reasons, " and ".join(reasons) or "good enough"))
     chosen = min((row for row in rows if verdicts[row].accepted), key=lambda row: (cost[row], means[row]))
@@ -233,23 +237,3 @@ def _coverage(samples: Tensor, truths: Tensor, level: float) -> Tensor:
     ordered = samples.sort(0).values
     inside: Tensor = (ordered[i - 1] <= truths) & (truths <= ordered[j - 1])
     return inside.to(torch.float64).mean()
-
-
-def _mean(values: Values, seed: int) -> Estimate:
-    return Estimate(float(values.mean()), *interval(values, seed=seed))
-
-
-def _ratio(numerators: Values, denominators: Values, seed: int) -> Estimate:
-    """Ratio of means; NaN if the lower one is 0, as for truths that are met exactly."""
-    below = float(denominators.mean())
-    value = float(numerators.mean()) / below if below > 0 else math.nan
-    return Estimate(value, *ratio_interval(numerators, denominators, seed=seed))
-
-
-def _low(estimate: Estimate) -> float:
-    """Lower end of the interval, or the value itself: one image has no interval."""
-    return estimate.value if math.isnan(estimate.low) else estimate.low
-
-
-def _high(estimate: Estimate) -> float:
-    return estimate.value if math.isnan(estimate.high) else estimate.high

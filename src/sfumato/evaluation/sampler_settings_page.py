@@ -3,7 +3,7 @@
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from sfumato.system.marks import PICTURE, text_like
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw_steps", "explain", "step_files", "table", "write_steps_csv"]
+__all__ = ["draw_steps", "explain", "step_files", "step_table", "write_steps_csv"]
 
 _COLOURS = ("#0072B2", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 _MARKERS = ("o", "s", "^", "D", "v")
@@ -34,7 +34,7 @@ def step_files(folder: Path) -> list[Written]:
     return [Written(folder / "steps.csv", figures), Written(folder / "steps.png", PICTURE)]
 
 
-def table(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) -> list[str]:
+def step_table(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) -> list[str]:
     """A Markdown table with a row per setting; the recommended one is bold."""
     lines = [
         f"| setting | RMSE of the mean of {found.num_samples} draws | CRPS | CRPS over the best | coverage, expected "
@@ -44,15 +44,10 @@ def table(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) ->
     for number, (setting, row) in enumerate(zip(found.settings, rows, strict=True)):
         name = f"**{setting}**" if number == chosen.chosen else str(setting)
         excess = chosen.verdicts[number].crps_excess
-        cells = (
-            str(row.rmse),
-            str(row.crps),
-            f"{excess.value:+.1%} [{excess.low:+.1%}, {excess.high:+.1%}]",
-            f"{row.coverage.value:.3f} [{row.coverage.low:.3f}, {row.coverage.high:.3f}]",
-            f"{row.spread_over_error.value:.3f} [{row.spread_over_error.low:.3f}, {row.spread_over_error.high:.3f}]",
-            f"{row.seconds:.3g}",
+        lines.append(
+            f"| {name} | {row.rmse} | {row.crps} | {excess:+.1%} | {row.coverage:.3f} | {row.spread_over_error:.3f} "
+            f"| {row.seconds:.3g} |"
         )
-        lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
 
@@ -75,11 +70,11 @@ def explain(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) 
     is_last = setting.num_steps == max(other.num_steps for other in found.settings)
     if is_last and any(other.num_steps < setting.num_steps for other in found.settings):
         lines.append(f"{setting.num_steps} is the largest number of steps that was tried: try larger ones too")
-    value, low, high = rows[chosen.chosen].coverage
-    if number > 1 and (high < found.expected - _FAR or low > found.expected + _FAR):
-        word = "over" if value < found.expected else "under"
+    coverage = rows[chosen.chosen].coverage
+    if number > 1 and (coverage.high < found.expected - _FAR or coverage.low > found.expected + _FAR):
+        word = "over" if coverage.value < found.expected else "under"
         lines.append(
-            f"the recommended setting covers {value:.3f} [{low:.3f}, {high:.3f}] where exact draws would cover "
+            f"the recommended setting covers {coverage:.3f} where exact draws would cover "
             f"{found.expected:.3f}: no setting tried here is much better, so the model itself is {word}-confident"
             + ("" if is_last else ", and more steps will not fix it")
         )
@@ -88,11 +83,10 @@ def explain(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) 
 
 def write_steps_csv(found: Comparison, rows: Sequence[Summary], chosen: Recommendation, path: Path) -> None:
     """All numbers, a row per setting."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer: csv.DictWriter[str] | None = None
-        for number, (setting, row) in enumerate(zip(found.settings, rows, strict=True)):
-            verdict = chosen.verdicts[number]
-            values: dict[str, Any] = {
+    lines = []
+    for number, (setting, row, verdict) in enumerate(zip(found.settings, rows, chosen.verdicts, strict=True)):
+        lines.append(
+            {
                 "solver": setting.solver,
                 "eta": setting.eta,
                 "last_noise": setting.last_noise,
@@ -110,10 +104,11 @@ def write_steps_csv(found: Comparison, rows: Sequence[Summary], chosen: Recommen
                 "accepted": verdict.accepted,
                 "recommended": number == chosen.chosen,
             }
-            if writer is None:
-                writer = csv.DictWriter(file, list(values), lineterminator="\n")
-                writer.writeheader()
-            writer.writerow(values)
+        )
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(lines[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
 
 
 def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendation, *, unit: str = "") -> "Figure":
@@ -121,7 +116,7 @@ def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendatio
 
     Args:
         found: The comparison.
-        rows: From :func:`sfumato.evaluation.sampler_settings.summarise`.
+        rows: From :func:`sfumato.evaluation.sampler_settings.summarise_settings`.
         chosen: From :func:`sfumato.evaluation.sampler_settings.recommend`.
         unit: Unit of the images; by default their own grey levels.
     """

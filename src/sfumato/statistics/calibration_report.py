@@ -53,12 +53,17 @@ class Estimate(NamedTuple):
         value = float(numerators.mean()) / below if below > 0 else math.nan
         return cls(value, *ratio_interval(numerators, denominators, seed=seed))
 
+    def with_ends(self) -> "Estimate":
+        """The estimate itself or, if it has no interval, with its value as both ends."""
+        return Estimate(self.value, self.value, self.value) if math.isnan(self.low) else self
+
     def root(self) -> "Estimate":
         """The square root; an interval over few images may reach below 0, where no mean square lies."""
         return Estimate(*(math.sqrt(max(value, 0.0)) for value in self))
 
-    def __str__(self) -> str:
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+    def __format__(self, digits: str) -> str:
+        value, low, high = (format(number, digits or ".4g") for number in self)
+        return f"{value} [{low}, {high}]"
 
 
 class ReliabilityBin(NamedTuple):
