@@ -35,8 +35,8 @@ PHASES = {
     "  domain": "sfumato.training.preparation._domain",
     "  hashes of pixels": "sfumato.training.preparation.look_at",
     RECORD: "sfumato.training.train.check_inputs",
-    "scale of what is diffused": "sfumato.training.train._scale",
-    "networks and optimizer": "sfumato.training.train.Trainer.__init__",
+    "scale of what is diffused": "sfumato.training.train.measure_scale",
+    "networks and optimizer": "sfumato.training.loop.Trainer.__init__",
 }
 """What is printed, and the function whose time it is; one that is gone is left out."""
 SETTINGS = ("model.base=8", "model.rate_base=4", "model.num_scales=3", "data.patch=32", "train.batch_size=8")
@@ -74,7 +74,8 @@ def start(folder: Path) -> dict[str, float]:
     """Start a training, stop it at its first step, and say what took how long; of this process, called once."""
     began = time.perf_counter()
     from sfumato.cli.settings import recipe_of
-    from sfumato.training.train import Trainer, train
+    from sfumato.training.loop import Trainer
+    from sfumato.training.train import train
 
     seconds = {"imports": time.perf_counter() - began}
     for phase, function in PHASES.items():

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import sfumato.models.model_file
-import sfumato.training.train
+import sfumato.training.loop
 from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import diffuse, eps_from_velocity, velocity
 from sfumato.diffusion.losses import LEAST_WEIGHT, Losses, with_gradient_times
@@ -115,7 +115,7 @@ def changed(variant: str) -> Iterator[None]:
     if not variant:
         yield
         return
-    users: tuple[Any, ...] = (sfumato.training.train, sfumato.models.model_file)
+    users: tuple[Any, ...] = (sfumato.training.loop, sfumato.models.model_file)
     try:
         for module in users:
             module.build_model = build

@@ -17,9 +17,9 @@ from sfumato.diffusion.solvers import Solver
 from sfumato.models.build import build_model
 from sfumato.models.recipe import parse
 from sfumato.training.distributed import Ranks
+from sfumato.training.loop import Trainer
 from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
-from sfumato.training.train import Trainer
 from small_runs import recipe
 
 

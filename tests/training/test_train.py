@@ -24,9 +24,10 @@ from sfumato.models.model_file import load
 from sfumato.models.recipe import parse
 from sfumato.system.errors import RunError, SfumatoError
 from sfumato.training.distributed import Ranks
+from sfumato.training.loop import Trainer, learning_rate
 from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
-from sfumato.training.train import Trainer, learning_rate, train
+from sfumato.training.train import train
 from small_runs import command, recipe
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -288,7 +289,7 @@ def test_few_steps_in_the_time_are_told(
         (999, r"999 steps fit into 7 minutes: few,.*--set model.base=2, now 4\)"),
         (1000, r"1000 steps fit into 7 minutes$"),
     ):
-        monkeypatch.setattr(Trainer, "steps_in", lambda self, seconds, steps=steps: steps)
+        monkeypatch.setattr("sfumato.training.train.steps_in", lambda seconds, trainer, steps=steps: steps)
         monkeypatch.setattr(Trainer, "run", lambda self, quiet: None)
         train(recipe(folders), tmp_path / str(steps), minutes=7)
         assert re.search(words, capsys.readouterr().err, re.MULTILINE)

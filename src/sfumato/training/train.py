@@ -1,52 +1,20 @@
-"""The training loop: the same for one or many processes, resumable bit for bit from any checkpoint.
-
-Every random draw is a pure function of (seed, step, position in the global batch), so the state of a run consists only
-of its step, weights, moving average and optimizer moments.
-"""
+"""Train a model from a recipe: check the folder, open the data, complete the recipe and run the training loop."""
 
 import contextlib
-import math
-import signal
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from sfumato.data.batches import Batch, PatchBatches, prefetch
-from sfumato.data.order import Order
-from sfumato.diffusion.losses import Losses
-from sfumato.diffusion.noise import NoiseField
-from sfumato.models.build import build_model
-from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model
 from sfumato.models.ownership import check_outputs, data_places
-from sfumato.models.recipe import Recipe, TrainRecipe, dump
-from sfumato.nn.blocks import freeze_batch_statistics
+from sfumato.models.recipe import Recipe
 from sfumato.system.device import without_subnormals
-from sfumato.system.errors import ModelFileError, RunError
-from sfumato.system.progress import Bar
-from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
 from sfumato.training.distributed import Ranks
-from sfumato.training.preparation import Prepared, prepare
+from sfumato.training.loop import Trainer
+from sfumato.training.measured_recipe import measure_scale, steps_in, what_fits, with_scale, with_steps
+from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
-from sfumato.training.run_inputs import check_inputs
-from sfumato.training.tensorboard import Dashboard
-from sfumato.training.validation import Validation
+from sfumato.training.same_run import check_inputs, same_recipe
 
-__all__ = ["Trainer", "learning_rate", "train"]
-
-_TIMED_STEPS = 5
-_SCALE_PATCHES, _LEAST_SCALE = 256, 1e-4
-"""Patches used to measure the scale of what is diffused; if nothing is left to diffuse, the scale is 1."""
-_FEW_STEPS = 1000
-"""A time limit that allows fewer gives a warning: after 100 steps, restored W2S images were noisier than the inputs."""
-_DIFFUSED_SIZE = 0.5
-"""Root mean square of what is diffused, as in EDM (Karras et al. 2022, Table 1). docs/results.md reports the cost of
-unit size, where the same noise hides less."""
+__all__ = ["train"]
 
 
 def train(
@@ -84,7 +52,7 @@ def train(
     with contextlib.closing(ranks), without_subnormals(), contextlib.ExitStack() as held:
         ranks.by_first(lambda: held.enter_context(folder.alone()))
         is_resumed = folder.recipe_file.exists()
-        recipe = _same_run(folder, recipe, minutes)
+        recipe = same_recipe(folder, recipe, minutes)
         ranks.wait()  # no process may see what another is about to write
         data = prepare(recipe, folder if is_resumed else None)
         ranks.by_first(lambda: check_inputs(folder, data.sources, is_resumed=is_resumed))
@@ -94,11 +62,11 @@ def train(
         for note in data.notes if ranks.is_first and not quiet else ():
             print(f"note: {note}", file=sys.stderr, flush=True)
         if recipe.model.scale is None and recipe.model.method == "cvdm":
-            recipe = _with_scale(recipe, _scale(recipe, data, start_from))
+            recipe = with_scale(recipe, measure_scale(recipe, data, start_from))
         if minutes is not None and not is_resumed:
-            recipe = _with_steps(recipe, Trainer(recipe, folder, data, ranks).steps_in(minutes * 60))
+            recipe = with_steps(recipe, steps_in(minutes * 60, Trainer(recipe, folder, data, ranks)))
             if ranks.is_first and not quiet:
-                print(_what_fits(recipe, minutes), file=sys.stderr, flush=True)
+                print(what_fits(recipe, minutes), file=sys.stderr, flush=True)
         if ranks.is_first and not is_resumed:
             data.write(folder)
             folder.start(recipe)
@@ -106,340 +74,3 @@ def train(
         trainer = Trainer(recipe, folder, data, ranks, start_from=start_from)
         trainer.run(quiet=quiet)
     return folder
-
-
-def learning_rate(settings: TrainRecipe, step: int) -> float:
-    """Learning rate of a step, counted from 0: a linear rise, then half a cosine down to 0 at the end."""
-    if step < settings.warmup:
-        return settings.learning_rate * (step + 1) / settings.warmup
-    done = (step - settings.warmup) / max(settings.steps - settings.warmup, 1)
-    return settings.learning_rate * (1 + math.cos(math.pi * min(done, 1))) / 2
-
-
-class Trainer:
-    """A run in memory.
-
-    Args:
-        recipe: Recipe of the run.
-        folder: Where the run is saved.
-        data: Samples and their statistics.
-        ranks: This process among the others.
-        start_from: A model file with the initial weights.
-    """
-
-    def __init__(
-        self, recipe: Recipe, folder: RunFolder, data: Prepared, ranks: Ranks, *, start_from: str | Path | None = None
-    ) -> None:
-        self.recipe, self.folder, self.data, self.ranks = recipe, folder, data, ranks
-        settings = recipe.train
-        channels = (data.train.condition_channels, data.train.target_channels)
-        self.model, self.average = (build_model(recipe.model, *channels, seed=settings.seed) for _ in range(2))
-        if start_from is not None:
-            self._start_from(start_from)
-        self.model.to(ranks.device)
-        self.average.to(ranks.device).eval()
-        self.parallel = ranks.wrap(self.model)
-        self.loss = torch.compile(self.parallel) if settings.compile else self.parallel
-        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.optimizer]
-        decay = settings.weight_decay if settings.optimizer == "adamw" else 0.0
-        self.optimizer = kind(_groups(self.model, settings), lr=settings.learning_rate, weight_decay=decay)
-        self.step, self.best = 0, None
-        self.positions = ranks.share(settings.batch_size)
-        self.batches = _batches(recipe, data)
-        has_validation = data.validation is not None and ranks.is_first
-        self.validation = (
-            Validation(data.validation, data.condition, data.target, recipe.data.patch)
-            if has_validation and data.validation is not None
-            else None
-        )
-
-    step: int
-    best: float | None
-
-    def run(self, *, quiet: bool = False) -> None:
-        """Train until the last step with regular checkpoints; resumes from the newest one."""
-        self._resume()
-        settings, last = self.recipe.train, self.recipe.train.steps
-        batches = prefetch(lambda step: self.batches(step, self.positions), range(self.step, last))
-        quiet = quiet or not self.ranks.is_first
-        self.dashboard = Dashboard(self.folder.tensorboard, step=self.step, active=self.ranks.is_first)
-        bar = Bar("training", last, done=self.step, quiet=quiet)
-        with _StopSignals() as stop, contextlib.closing(self.dashboard), bar:
-            for batch in batches:
-                started = time.perf_counter()
-                values = self.advance(batch)
-                if self.step % settings.log_every == 0 or self.step == last:
-                    self._log(values, time.perf_counter() - started, bar)
-                if self.step % settings.validate_every == 0 or self.step == last:
-                    self._validate()
-                stopping = self.ranks.agree(stop.requested)
-                if self.step % settings.save_every == 0 or self.step == last or stopping:
-                    self.save()
-                if stopping:
-                    raise KeyboardInterrupt(f"stopped at step {self.step}; run the same command again to resume")
-
-    def advance(self, batch: Batch) -> dict[str, float]:
-        """Do one optimizer step on this process's part of a global batch; returns the values over the whole batch."""
-        settings, device = self.recipe.train, self.ranks.device
-        rate = learning_rate(settings, self.step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["speed"]
-        freeze_batch_statistics(self.model, frozen=2 * self.step >= settings.steps)
-        self.optimizer.zero_grad(set_to_none=True)
-        terms = torch.zeros(len(Losses._fields), device=device)
-        for part, is_last in self._rounds(batch):
-            with contextlib.nullcontext() if is_last else self._no_sync():
-                with self._autocast():
-                    losses = self.loss(*(tensor.to(device) for tensor in part))
-                (losses.total / settings.accumulate).backward()
-            terms += torch.stack([*losses]).detach() / settings.accumulate
-        terms = self.ranks.mean(terms)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
-        if not bool(terms.isfinite().all() and norm.isfinite()):
-            self._stop_at_non_finite(batch, terms)
-        self.optimizer.step()
-        self.step += 1
-        self._follow()
-        named = dict(zip(Losses._fields, terms.tolist(), strict=True))
-        return {"loss": sum(named.values()), **named, "gradient_norm": float(norm), "learning_rate": rate}
-
-    def save(self) -> None:
-        """Write a checkpoint and, if there are no validation images, the model."""
-        if not self.ranks.is_first:
-            return
-        self.folder.settle()
-        if self.data.validation is None:
-            self._save_model(None)
-        state = TrainingState(
-            step=self.step,
-            best=self.best,
-            model=dict(self.model.state_dict()),
-            ema=dict(self.average.state_dict()),
-            optimizer=optimizer_tensors(self.optimizer, self.model),
-        )
-        save_state(self.folder.checkpoints, state, recipe_text=dump(self.recipe))
-
-    def steps_in(self, seconds: float) -> int:
-        """How many steps fit into a time, measured on a few steps of this untrained model (which is then discarded)."""
-        self.advance(self.batches(0, self.positions))
-        started = time.perf_counter()
-        for step in range(1, 1 + _TIMED_STEPS):
-            self.advance(self.batches(step, self.positions))
-        per_step = (time.perf_counter() - started) / _TIMED_STEPS
-        started = time.perf_counter()
-        if self.validation is not None:
-            self.validation.loss(self.average, self.ranks.device)
-            with_panel = 1 + self.validation.calls_of_panel(self.recipe.sample) / self.validation.calls_of_loss
-            per_step += with_panel * (time.perf_counter() - started) / self.recipe.train.validate_every
-        return max(1, int(self.ranks.from_first(seconds / per_step)))
-
-    def _rounds(self, batch: Batch) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor, Tensor], bool]]:
-        """Split the batch, with its noise, into the parts over which gradients are accumulated."""
-        shape = torch.Size([1, *batch.target.shape])
-        eps = NoiseField(self.recipe.train.seed, sample=self.step, image=self.positions.start)(0, shape)[0]
-        number = self.recipe.train.accumulate
-        size = len(batch.t) // number
-        if size * number != len(batch.t):
-            raise RunError(
-                f"train.accumulate is {number}, but each process has {len(batch.t)} patches per step; "
-                "choose a number that divides them"
-            )
-        for round_ in range(number):
-            cut = slice(round_ * size, (round_ + 1) * size)
-            yield (batch.condition[cut], batch.target[cut], batch.t[cut], eps[cut]), round_ == number - 1
-
-    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        if self.recipe.train.precision == "float32":
-            return contextlib.nullcontext()
-        return torch.autocast(self.ranks.device.type, dtype=torch.bfloat16)
-
-    def _no_sync(self) -> contextlib.AbstractContextManager[Any]:
-        if isinstance(self.parallel, nn.parallel.DistributedDataParallel):
-            return self.parallel.no_sync()
-        return contextlib.nullcontext()
-
-    @torch.no_grad()
-    def _follow(self) -> None:
-        """Move the average towards the weights, faster in the first steps so that it forgets its initial value."""
-        decay = min(self.recipe.train.ema, self.step / (self.step + 10))
-        torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
-        for followed, statistics in zip(self.average.buffers(), self.model.buffers(), strict=True):
-            followed.copy_(statistics)
-
-    def _resume(self) -> None:
-        state = load_state(self.folder.checkpoints, self.model, self.optimizer)
-        if state is not None:
-            self.model.load_state_dict(state.model)
-            self.average.load_state_dict(state.ema)
-            restore_optimizer(self.optimizer, self.model, state.optimizer)
-            self.step, self.best = state.step, state.best
-        self.ranks.wait()
-        if self.ranks.is_first:
-            self.folder.rewind(self.step)
-
-    def _start_from(self, path: str | Path) -> None:
-        loaded = load(path)
-        for model in (self.model, self.average):
-            try:
-                model.load_state_dict(loaded.model.state_dict())
-            except RuntimeError as error:
-                raise RunError(
-                    f"{path} does not fit the recipe's networks: {_unlike(loaded.info, self.recipe, self.data)}"
-                ) from error
-
-    def _log(self, values: dict[str, float], seconds: float, bar: Bar) -> None:
-        if not self.ranks.is_first:
-            return
-        pace = self.recipe.train.batch_size / seconds
-        self.folder.log(step=self.step, **values, seconds=seconds)
-        self.dashboard.scalars(self.step, {f"train/{name}": value for name, value in values.items()})
-        shown = "  ".join(f"{name} {values[name]:.4f}" for name in ("loss", "diffusion", "smoothness"))
-        bar.show(self.step, f"{shown}  {pace:.0f} patches/s")
-
-    def _validate(self) -> None:
-        if self.validation is None:
-            return
-        value = self.validation.loss(self.average, self.ranks.device)
-        self.folder.log(step=self.step, validation=value)
-        self.dashboard.scalars(self.step, {"validation/loss": value})
-        if math.isfinite(value) and (self.best is None or value < self.best):
-            self.best = value
-            self._save_model(value)
-        panel = self.folder.panels / f"step-{self.step:08d}.png"
-        try:
-            self.validation.draw(self.average, self.ranks.device, self.recipe.sample, panel)
-        except ModelFileError as error:  # a schedule that need not be monotone may not be monotone yet
-            print(f"note: no panel at step {self.step}: {error}", file=sys.stderr, flush=True)
-            return
-        self.dashboard.picture(self.step, "validation/restored", panel)
-
-    def _save_model(self, value: float | None) -> None:
-        info = ModelInfo(
-            recipe=self.recipe,
-            condition_channels=self.data.train.condition_channels,
-            target_channels=self.data.train.target_channels,
-            condition=self.data.condition,
-            target=self.data.target,
-            audit=self.data.audit,
-            provenance={"step": self.step, "validation": value},
-            factor=self.data.train.factor,
-            seen=self.data.seen,
-        )
-        save_model(self.folder.model_file, self.average.state_dict(), info)
-
-    def _stop_at_non_finite(self, batch: Batch, terms: Tensor) -> None:
-        for statistics, before in zip(self.model.buffers(), self.average.buffers(), strict=True):
-            statistics.copy_(before)  # the batch has spoilt them
-        self.save()
-        bad = [name for name, value in zip(Losses._fields, terms.tolist(), strict=True) if not math.isfinite(value)]
-        names = ", ".join(map(self.data.train.name, batch.samples))
-        raise RunError(
-            f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {names}; "
-            "the state before it is saved: start a new run with a lower train.learning_rate, or without these images"
-        )
-
-
-class _StopSignals:
-    """Turns Ctrl-C and SIGTERM into a request that the loop sees after its step."""
-
-    requested = False
-
-    def __enter__(self) -> "_StopSignals":
-        self._before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-
-
-def _batches(recipe: Recipe, data: Prepared) -> PatchBatches:
-    """The batches of a run, identical on every rank."""
-    return PatchBatches(
-        data.train,
-        Order(recipe.train.seed, len(data.train), recipe.train.batch_size),
-        patch=recipe.data.patch,
-        augment=recipe.data.augment,
-        condition=data.condition,
-        target=data.target,
-    )
-
-
-def _scale(recipe: Recipe, data: Prepared, start_from: str | Path | None) -> float:
-    """Scale of the initial model, or twice the root mean square of what is diffused, over the first patches.
-
-    A noise variance of 1 then means the same for residuals, which are small, as for whole images. The residual of a
-    mean network is unknown before training: it is assumed to be half of the target's standard deviation.
-    """
-    if start_from is not None:
-        return inspect_model(start_from).recipe.model.scale or 1.0
-    batches, size = _batches(recipe, data), recipe.train.batch_size
-    squares = []
-    for step in range(-(-_SCALE_PATCHES // size)):
-        batch = batches(step, range(size))
-        guess = batch.condition[:, -batch.target.shape[1] :]
-        diffused = batch.target - guess if recipe.model.residual else batch.target
-        if recipe.model.mean_network:
-            diffused = (diffused - diffused.mean()) / 2
-        squares.append(float(diffused.double().square().mean()))
-    found = math.sqrt(math.fsum(squares) / len(squares)) / _DIFFUSED_SIZE
-    return float(f"{found:.3g}") if found > _LEAST_SCALE else 1.0
-
-
-def _unlike(info: ModelInfo, recipe: Recipe, data: Prepared) -> str:
-    """How a model file differs from the networks to be trained, and what to do; torch would list all tensors."""
-    traits = [
-        ("the number of input channels", info.condition_channels, data.train.condition_channels),
-        ("the number of target channels", info.target_channels, data.train.target_channels),
-        *((f"model.{name}", value, getattr(recipe.model, name)) for name, value in info.recipe.model),
-    ]
-    said = ", ".join(f"{what} is {its} in the file and {ours} here" for what, its, ours in traits if its != ours)
-    return f"{said}; use the file's own, or another model to start from"
-
-
-def _groups(model: nn.Module, settings: TrainRecipe) -> list[dict[str, Any]]:
-    """Parameters by learning rate relative to the recipe's; one group in the model's order if that is 1."""
-    speeds: dict[float, list[nn.Parameter]] = {}
-    for name, parameter in model.named_parameters():
-        speeds.setdefault(settings.schedule_speed if name.startswith("schedule.") else 1.0, []).append(parameter)
-    return [{"params": parameters, "speed": speed} for speed, parameters in speeds.items()]
-
-
-def _with_scale(recipe: Recipe, scale: float | None) -> Recipe:
-    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"scale": scale})})
-
-
-def _with_steps(recipe: Recipe, steps: int) -> Recipe:
-    """Set the number of steps that fit into a time; if they are few, the warm-up takes a tenth of them."""
-    update = {"steps": steps, "warmup": min(recipe.train.warmup, steps // 10)}
-    return recipe.model_copy(update={"train": recipe.train.model_copy(update=update)})
-
-
-def _what_fits(recipe: Recipe, minutes: float) -> str:
-    steps = recipe.train.steps
-    fits = f"{steps} steps fit into {minutes:g} minutes"
-    if steps >= _FEW_STEPS:
-        return fits
-    return (
-        f"{fits}: few, so expect a rough model; give more time, or a smaller network, which takes more steps in it "
-        f"(--set model.base={max(1, recipe.model.base // 2)}, now {recipe.model.base})"
-    )
-
-
-def _same_run(folder: RunFolder, recipe: Recipe, minutes: float | None) -> Recipe:
-    """The recipe to train with: the folder's own, if it holds a run of the same recipe."""
-    held = folder.recipe()
-    if held is None:
-        return recipe
-    asked = _with_steps(recipe, held.train.steps) if minutes is not None else recipe
-    if asked.model.scale is None:
-        asked = _with_scale(asked, held.model.scale)
-    if held != asked:
-        raise RunError(
-            f"{folder.path} holds a run of another recipe (its recipe.yaml differs from the given one); "
-            "choose another --out, or give that recipe to resume it"
-        )
-    return held

@@ -11,10 +11,10 @@ import pytest
 from pair_folders import make_pairs
 from sfumato.data.images.io import write_image
 from sfumato.system.errors import RunError
-from sfumato.training import run_inputs
+from sfumato.training import same_run
 from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
-from sfumato.training.run_inputs import check_inputs
+from sfumato.training.same_run import check_inputs
 from sfumato.training.train import train
 from small_runs import command, recipe
 
@@ -58,7 +58,7 @@ def test_a_damaged_record_is_told(tmp_path: Path) -> None:
 def test_of_a_large_set_a_part_is_compared_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run_inputs, "_MOST_FILES", 5)
+    monkeypatch.setattr(same_run, "_MOST_FILES", 5)
     data, folder = prepare(recipe(make_pairs(tmp_path))), RunFolder(tmp_path / "run")
     folder.path.mkdir()
     check_inputs(folder, data.sources, is_resumed=False)

@@ -1,4 +1,4 @@
-"""Record which files a run trains on when it starts, and compare them when it is resumed."""
+"""Check that a resumed run is the same run: its recipe, and the files that it trains on."""
 
 import json
 import sys
@@ -6,14 +6,41 @@ from collections.abc import Mapping
 
 from sfumato.data.source_files import FileRecord, files_of
 from sfumato.data.sources import PairSource
+from sfumato.models.recipe import Recipe
 from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import RunError
+from sfumato.training.measured_recipe import with_scale, with_steps
 from sfumato.training.run_folder import RunFolder
 
-__all__ = ["check_inputs"]
+__all__ = ["check_inputs", "same_recipe"]
 
 _MOST_FILES = 100_000
 """Of a larger set, this many files are recorded, spread evenly: reading a part of every file would take hours."""
+
+
+def same_recipe(folder: RunFolder, recipe: Recipe, minutes: float | None) -> Recipe:
+    """The recipe to train with: the folder's own, if it holds a run of the same recipe.
+
+    Args:
+        folder: Folder of the run, which may not exist yet.
+        recipe: The recipe that was given.
+        minutes: The time that was given, if any: the steps that fit into it are the ones of the run.
+
+    Raises:
+        RunError: If the folder holds a run of another recipe.
+    """
+    held = folder.recipe()
+    if held is None:
+        return recipe
+    asked = with_steps(recipe, held.train.steps) if minutes is not None else recipe
+    if asked.model.scale is None:
+        asked = with_scale(asked, held.model.scale)
+    if held != asked:
+        raise RunError(
+            f"{folder.path} holds a run of another recipe (its recipe.yaml differs from the given one); "
+            "choose another --out, or give that recipe to resume it"
+        )
+    return held
 
 
 def check_inputs(folder: RunFolder, sources: Mapping[str, PairSource], *, is_resumed: bool) -> None:
