@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,15 +18,7 @@ from torch.optim import Adam, AdamW, Optimizer
 from sfumato.models.safetensors_file import Spec, TensorFile, differences, layout, open_tensors, write_tensors
 from sfumato.system.errors import ModelFileError
 
-__all__ = [
-    "StateInfo",
-    "TrainingState",
-    "inspect_state",
-    "load_state",
-    "optimizer_tensors",
-    "restore_optimizer",
-    "save_state",
-]
+__all__ = ["TrainingState", "load_state", "optimizer_tensors", "restore_optimizer", "save_state"]
 
 _PARTS = ("model", "ema", "optimizer")
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -51,14 +42,6 @@ class TrainingState:
     model: dict[str, Tensor]
     ema: dict[str, Tensor]
     optimizer: dict[str, Tensor]
-
-
-class StateInfo(NamedTuple):
-    """Metadata of a training state."""
-
-    step: int
-    best: float | None
-    recipe_text: str
 
 
 def save_state(folder: str | Path, state: TrainingState, *, recipe_text: str, keep: int = 2) -> Path:
@@ -110,7 +93,8 @@ def load_state(folder: str | Path, model: nn.Module, optimizer: Optimizer) -> Tr
     """
     weights = layout(model.state_dict())
     expected = {f"{part}/{name}": spec for part in ("model", "ema") for name, spec in weights.items()}
-    expected |= {f"optimizer/{name}": spec for name, spec in _optimizer_layout(optimizer, model).items()}
+    moments = layout(optimizer_tensors(optimizer, model))
+    expected |= {f"optimizer/{name}": spec for name, spec in moments.items()}
     faults: list[ModelFileError] = []
     for path in reversed(_states(Path(folder))):
         try:
@@ -124,16 +108,6 @@ def load_state(folder: str | Path, model: nn.Module, optimizer: Optimizer) -> Tr
     if faults:
         raise ModelFileError(f"{faults[0]} (and no other checkpoint in {folder} can be used)") from faults[0]
     return None
-
-
-def inspect_state(path: str | Path) -> StateInfo:
-    """Read the metadata of a training state without reading its tensors.
-
-    Raises:
-        ModelFileError: If it is not such a file, is truncated, or was written by a newer version.
-    """
-    with open_tensors(path, "training state") as file:
-        return _info(file)
 
 
 def optimizer_tensors(optimizer: Optimizer, model: nn.Module) -> dict[str, Tensor]:
@@ -158,7 +132,7 @@ def restore_optimizer(optimizer: Optimizer, model: nn.Module, tensors: Mapping[s
     Raises:
         ModelFileError: If they do not belong to this optimizer and model.
     """
-    faults = differences(layout(tensors), _optimizer_layout(optimizer, model))
+    faults = differences(layout(tensors), layout(optimizer_tensors(optimizer, model)))
     if faults:
         raise ModelFileError(f"the optimizer's state does not belong to this model: {faults}; use the run's own recipe")
     state = {
@@ -170,17 +144,13 @@ def restore_optimizer(optimizer: Optimizer, model: nn.Module, tensors: Mapping[s
 
 def _states(folder: Path) -> list[Path]:
     """Training states of a folder, from the oldest to the newest."""
-    steps = {
-        path: re.fullmatch(r"step-(\d{8,18})\.safetensors", path.name) for path in folder.glob("step-*.safetensors")
-    }
-    return sorted(
-        (path for path, match in steps.items() if match), key=lambda path: int(path.stem.removeprefix("step-"))
-    )
+    named = (re.fullmatch(r"step-(\d{8,18})\.safetensors", path.name) for path in folder.glob("step-*.safetensors"))
+    return [folder / name[0] for name in sorted(filter(None, named), key=lambda name: int(name[1]))]
 
 
 def _read(path: Path, expected: Mapping[str, Spec]) -> TrainingState:
     with open_tensors(path, "training state") as file:
-        info = _info(file)
+        step, best = _step_and_best(file)
         faults = differences(file.specs, expected)
         if faults:
             raise file.error(
@@ -191,10 +161,10 @@ def _read(path: Path, expected: Mapping[str, Spec]) -> TrainingState:
     for full_name, tensor in tensors.items():
         part, _, name = full_name.partition("/")
         parts[part][name] = tensor
-    return TrainingState(info.step, info.best, **parts)
+    return TrainingState(step, best, **parts)
 
 
-def _info(file: TensorFile) -> StateInfo:
+def _step_and_best(file: TensorFile) -> tuple[int, float | None]:
     step, best, text = (file.metadata.get(key) for key in ("step", "best", "recipe"))
     if type(step) is not int or step < 0 or type(best) not in (int, float, type(None)) or not isinstance(text, str):
         raise file.error(
@@ -202,7 +172,7 @@ def _info(file: TensorFile) -> StateInfo:
             "and the text of a recipe",
             "use an earlier checkpoint",
         )
-    return StateInfo(step, None if best is None else float(best), text)
+    return step, None if best is None else float(best)
 
 
 def _named(optimizer: Optimizer, model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -215,13 +185,3 @@ def _named(optimizer: Optimizer, model: nn.Module) -> Iterator[tuple[str, Tensor
             if parameter not in names:
                 raise ValueError("the optimizer has a parameter that the model has not; make it for this model")
             yield names[parameter], parameter
-
-
-def _optimizer_layout(optimizer: Optimizer, model: nn.Module) -> dict[str, Spec]:
-    """Shapes and dtypes of the result of :func:`optimizer_tensors`."""
-    specs = {}
-    for name, parameter in _named(optimizer, model):
-        for moment in _MOMENTS:
-            specs[f"{moment}/{name}"] = Spec(tuple(parameter.shape), parameter.dtype)
-        specs[f"step/{name}"] = Spec((), torch.float32)
-    return specs

@@ -289,14 +289,14 @@ def _with_guesses(recipe: Recipe, condition: Normalization, target: Normalizatio
     return Normalization(offset, scale)
 
 
-def _drawn(source: PairSource, seed: int, most: int) -> Iterator[int]:
-    number = min(len(source), most)
-    return (int(sample) for sample in permute(np.arange(number), len(source), seed=seed))
+def _drawn(number: int, seed: int, most: int) -> list[int]:
+    """Numbers below ``number``, at most ``most`` of them, drawn with a seed."""
+    return [int(place) for place in permute(np.arange(min(number, most)), number, seed=seed)]
 
 
 def _frames(source: PairSource, seed: int) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
     """Whole frames of conditions and targets, at most a thousand of each; both frames of a pair are read at once."""
-    for sample in _drawn(source, seed, _MOST_FRAMES):
+    for sample in _drawn(len(source), seed, _MOST_FRAMES):
         frames = source.read(sample, [0] * source.ndim, source.spatial(sample))
         for frame, role in zip(frames, ("input", "target"), strict=True):
             _check_pixels(frame, f"the {role} of {source.name(sample)}")
@@ -319,7 +319,7 @@ def _check_pixels(frame: NDArray[np.generic], name: str) -> None:
 
 def _patches(source: PairSource, recipe: Recipe) -> Iterator[NDArray[np.generic]]:
     """Central patches of conditions."""
-    for sample in _drawn(source, recipe.train.seed, _MOST_PATCHES):
+    for sample in _drawn(len(source), recipe.train.seed, _MOST_PATCHES):
         spatial = source.spatial(sample)
         size = [min(length, recipe.data.patch) for length in spatial]
         corner = [(length - part) // 2 for length, part in zip(spatial, size, strict=True)]
@@ -329,11 +329,11 @@ def _patches(source: PairSource, recipe: Recipe) -> Iterator[NDArray[np.generic]
 def _domain(source: PairSource, recipe: Recipe) -> dict[str, Any] | None:
     """Describe what conditions look like, from patches spread over images; None if there are too few images."""
     images = []
-    for sample in _drawn(source, recipe.train.seed, _MOST_IMAGES):
+    for sample in _drawn(len(source), recipe.train.seed, _MOST_IMAGES):
         spatial = source.spatial(sample)
         size = [min(length, recipe.data.patch) for length in spatial]
         places = list(corners(spatial, recipe.data.patch))
-        chosen = permute(np.arange(min(len(places), _PATCHES_PER_IMAGE)), len(places), seed=recipe.train.seed)
-        images.append([source.read(sample, places[int(place)], size)[0] for place in chosen])
+        chosen = _drawn(len(places), recipe.train.seed, _PATCHES_PER_IMAGE)
+        images.append([source.read(sample, places[place], size)[0] for place in chosen])
     found = fit_domain(images, recipe.data.patch)
     return None if found is None else found.to_json()

@@ -57,10 +57,9 @@ def train(
         data = prepare(recipe, folder if is_resumed else None)
         ranks.by_first(lambda: check_inputs(folder, data.sources, is_resumed=is_resumed))
         if ranks.is_first:
-            for sentence in data.doubts:
-                print(f"warning: {sentence}", file=sys.stderr, flush=True)
-        for note in data.notes if ranks.is_first and not quiet else ():
-            print(f"note: {note}", file=sys.stderr, flush=True)
+            notes = [] if quiet else [f"note: {note}" for note in data.notes]
+            for line in (*(f"warning: {doubt}" for doubt in data.doubts), *notes):
+                print(line, file=sys.stderr, flush=True)
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = with_scale(recipe, measure_scale(recipe, data, start_from))
         if minutes is not None and not is_resumed:
@@ -71,6 +70,5 @@ def train(
             data.write(folder)
             folder.start(recipe)
         ranks.wait()
-        trainer = Trainer(recipe, folder, data, ranks, start_from=start_from)
-        trainer.run(quiet=quiet)
+        Trainer(recipe, folder, data, ranks, start_from=start_from).run(quiet=quiet)
     return folder
