@@ -206,7 +206,8 @@ def w2s(figures: Figures, path: Path, pool: Path) -> list[HeldOutImage]:
     recipe = model.info.recipe.model_copy(update={"data": model.info.recipe.data.model_copy(update=where)})
     sampled = sampled_by(model, SAMPLES, STEPS)
     images = pool_of(pool, model, open_held_out(recipe, "test"), sampled, 128)
-    checked = cross_validate(images, sampled=sampled, method="recalibrated", level=LEVEL, unit=FIELD)
+    found = calibrate(images, sampled=sampled, method="recalibrated", level=LEVEL, unit=FIELD)
+    checked = cross_validate(images, found, unit=FIELD)
     figures.add("fields", len(checked.units))
     figures.add("coverage of the samples' own 90% interval (expected 0.882)", float(checked.raw.mean()))
     figures.add("coverage after recalibration on other fields", float(checked.corrected.mean()))
@@ -220,7 +221,7 @@ def draw(problem: str, images: list[HeldOutImage], path: Path) -> None:
     sampled = sampled_by(load(path), SAMPLES, STEPS)
     unit, method = (FIELD, "recalibrated") if problem == "w2s" else (None, "risk_control")
     found = calibrate(images, sampled=sampled, method=method, level=LEVEL, unit=unit)  # type: ignore[arg-type]
-    checked = cross_validate(images, sampled=sampled, method=method, level=LEVEL, unit=unit)  # type: ignore[arg-type]
+    checked = cross_validate(images, found, unit=unit)
     draw_calibration(images, found, checked, DOCS / "figures" / f"calibration_{problem}.png")
     report = measure_middles(images[:200], level=LEVEL)
     print("\n".join(report.lines()))

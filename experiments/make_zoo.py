@@ -92,9 +92,10 @@ class Making:
         images = restore_held_out(
             model, self._held_out(model, "calibration"), sampled=sampled, level=LEVEL, progress=_Say("calibrated on")
         )
-        checked = cross_validate(images, sampled=sampled, level=LEVEL, unit=UNIT)
+        found = calibrate(images, sampled=sampled, level=LEVEL, unit=UNIT)
+        checked = cross_validate(images, found, unit=UNIT)
         print(f"coverage at {LEVEL}: raw {checked.raw.mean():.3f}, calibrated on others {checked.corrected.mean():.3f}")
-        set_calibration(self.half, calibrate(images, sampled=sampled, level=LEVEL, unit=UNIT), self.calibrated)
+        set_calibration(self.half, found, self.calibrated)
 
     def measure(self) -> None:
         """Restore the test images and write one row for each."""

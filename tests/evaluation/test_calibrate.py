@@ -139,11 +139,12 @@ def test_frames_of_one_file_are_one_unit() -> None:
 
 def test_units_that_had_no_say_are_covered() -> None:
     images = gaussian(60, narrow=0.5)
-    checked = cross_validate(images, sampled=SAMPLED, unit="(.*)_")
+    found = calibrate(images, sampled=SAMPLED, unit="(.*)_")
+    checked = cross_validate(images, found, unit="(.*)_")
     assert len(checked.units) == 30
     assert checked.raw.mean() == pytest.approx(0.589, abs=0.02)  # P(|N| < 1.645 / 2)
     assert checked.corrected.mean() == pytest.approx(1 - (0.1 * 28 - 1) / 27, abs=0.005)  # 27 of 30 units at a time
-    nothing = cross_validate(images[:8], sampled=SAMPLED)
+    nothing = cross_validate(images[:8], found)
     assert np.isnan(nothing.corrected).all()
     draw_calibration(images, calibrate(images, sampled=SAMPLED), checked)
     draw_calibration(images[:8], calibrate(images, sampled=SAMPLED), nothing)

@@ -134,8 +134,8 @@ def calibrate(
     """Find how wide intervals must be.
 
     Args:
-        images: From :func:`restore_held_out`. If the model has seen any of them, the
-            calibration guarantees nothing, and says so.
+        images: From :func:`restore_held_out`. If the model has seen any of them, the calibration guarantees nothing,
+            and says so.
         sampled: How the samples were drawn.
         method: ``risk_control``: in further images, on average at most 1 - level of the pixels fall outside. ``rcps``:
             the same with confidence 1 - delta over calibration sets. ``recalibrated``: a linear correction of the
@@ -148,7 +148,18 @@ def calibrate(
         CalibrationError: If there are fewer units than the guarantee needs.
     """
     grouped = _grouped(images, unit)
-    needed = _needed(method, level, delta)
+    wanted = Correction(
+        method=method,
+        level=level,
+        factor=1.0,
+        num_units=len(grouped),
+        num_images=len(images),
+        raw_coverage=float(_raw_coverage(grouped).mean()),
+        sampled=sampled,
+        delta=delta if method == "rcps" else None,
+        num_seen=sum(image.seen != "" for image in images),
+    )
+    needed = _num_needed(wanted)
     if len(grouped) < needed:
         about_units = (
             "; frames of a file, and files whose names differ in a last number, count as one unit: if they are fields "
@@ -159,7 +170,7 @@ def calibrate(
             f"{needed}; hold out more, or take the method `recalibrated`, which corrects the standard deviation "
             f"without a guarantee{about_units if unit is None and len(grouped) < len(images) else ''}"
         )
-    return _correct(grouped, sampled, method, level, delta)
+    return _fitted(wanted, grouped)
 
 
 @dataclass(frozen=True)
@@ -177,18 +188,15 @@ class Checked:
     corrected: NDArray[np.float64]
 
 
-def cross_validate(
-    images: Sequence[HeldOutImage],
-    *,
-    sampled: Sampled,
-    method: Method = "risk_control",
-    level: float = 0.9,
-    delta: float = 0.1,
-    unit: str | None = None,
-) -> Checked:
+def cross_validate(images: Sequence[HeldOutImage], found: Correction, *, unit: str | None = None) -> Checked:
     """Calibrate repeatedly without some units, and measure which fraction of their pixels is covered.
 
     Up to 20 units are left out one at a time; more are left out a tenth at a time.
+
+    Args:
+        images: As for :func:`calibrate`.
+        found: Its result; its method and levels are used again.
+        unit: As for :func:`calibrate`.
     """
     grouped = _grouped(images, unit)
     names = list(grouped)
@@ -196,11 +204,11 @@ def cross_validate(
     corrected = dict.fromkeys(names, math.nan)
     for first in range(num_folds):
         fold = names[first::num_folds]
-        others = {name: unit for name, unit in grouped.items() if name not in fold}
-        if len(others) >= _needed(method, level, delta):
-            found = _correct(others, sampled, method, level, delta)
+        others = {name: members for name, members in grouped.items() if name not in fold}
+        if len(others) >= _num_needed(found):
+            by_others = _fitted(found, others)
             for name in fold:
-                corrected[name] = 1 - _scores({name: grouped[name]}, found).risk(found.factor)
+                corrected[name] = 1 - _scores({name: grouped[name]}, by_others).risk(by_others.factor)
     return Checked(names, _raw_coverage(grouped), np.array([corrected[name] for name in names]))
 
 
@@ -224,30 +232,22 @@ def measure_middles(images: Sequence[HeldOutImage], *, level: float = 0.9, seed:
 _Units = dict[str, list[HeldOutImage]]
 
 
-def _needed(method: Method, level: float, delta: float) -> int:
-    """How many units a method needs."""
-    return 1 if method == "recalibrated" else num_units_needed(level, delta if method == "rcps" else None)
+def _num_needed(wanted: Correction) -> int:
+    """How many units a calibration needs."""
+    return 1 if wanted.method == "recalibrated" else num_units_needed(wanted.level, wanted.delta)
 
 
-def _correct(units: _Units, sampled: Sampled, method: Method, level: float, delta: float) -> Correction:
-    images = [image for unit in units.values() for image in unit]
-    found = Correction(
-        method=method,
-        level=level,
-        factor=1.0,
-        num_units=len(units),
-        num_images=len(images),
-        raw_coverage=float(_raw_coverage(units).mean()),
-        sampled=sampled,
-        delta=delta if method == "rcps" else None,
-        num_seen=sum(image.seen != "" for image in images),
-    )
-    if method == "recalibrated":
+def _fitted(wanted: Correction, units: _Units) -> Correction:
+    """A calibration with its numbers fitted to units."""
+    if wanted.method == "recalibrated":
+        images = [image for unit in units.values() for image in unit]
         scale, offset = fit_spread([image.std for image in images], [image.error for image in images])
-        found = replace(found, scale=scale, offset=max(offset, FLOOR))
-        return replace(found, factor=pooled_quantile(_scores(units, found), level))
-    scores = _scores(units, found)
-    return replace(found, factor=rcps(scores, level, delta) if method == "rcps" else risk_control(scores, level))
+        wanted = replace(wanted, scale=scale, offset=max(offset, FLOOR))
+        return replace(wanted, factor=pooled_quantile(_scores(units, wanted), wanted.level))
+    scores = _scores(units, wanted)
+    if wanted.delta is not None:
+        return replace(wanted, factor=rcps(scores, wanted.level, wanted.delta))
+    return replace(wanted, factor=risk_control(scores, wanted.level))
 
 
 def _raw_coverage(units: _Units) -> NDArray[np.float64]:
