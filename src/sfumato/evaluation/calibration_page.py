@@ -1,6 +1,6 @@
 """Draw pages that show whether an uncertainty can be trusted: a full report, and a calibration before and after."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_calibration", "draw_report", "reliability_curve"]
 
+Values = NDArray[np.float64]
+
 _BLUE, _ORANGE, _GREY = "#0072B2", "#E69F00", "#777777"
 """Distinguishable with any colour vision (Okabe and Ito), and by shape and line style."""
 _NUM_BINS = 12
 
 
 def draw_report(report: CalibrationReport, path: str | Path | None = None, *, unit: str = "") -> "Figure":
-    """Draw one page with all results of :func:`sfumato.calibration.measure`.
+    """Draw one page with all results of :func:`sfumato.statistics.calibration_report.measure`.
 
     Args:
         report: The results.
@@ -73,39 +75,22 @@ def draw_calibration(
     """
     figure = new_figure(10.5, 4.4)
     left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
-    order = np.argsort(checked.raw)
-    x = np.arange(len(order))
-    left.axhline(found.level, color=_GREY, lw=1, ls="--", label=f"wanted: {found.level:g}")
-    few = len(order) <= 30
-    size = 28 if few else 9
-    left.scatter(
-        x, checked.raw[order], s=size, color=_BLUE, marker="o", label=f"samples' own, mean {checked.raw.mean():.3f}"
-    )
-    if np.isfinite(checked.corrected).any():
-        mean = float(np.nanmean(checked.corrected))
-        left.scatter(
-            x,
-            checked.corrected[order],
-            s=size,
-            color=_ORANGE,
-            marker="s",
-            label=f"calibrated on others, mean {mean:.3f}",
-        )
-    left.set(ylabel="fraction of pixels inside", xlabel="held-out unit, from least covered to most", ylim=(None, 1.02))
-    if few:
-        left.set_xticks(x, [_short(checked.units[int(index)]) for index in order], rotation=60, ha="right", fontsize=8)
-    else:
-        left.set_xticks([])
-    left.legend(fontsize=8, loc="best")
-    left.set_title("Coverage", fontsize=10)
-    _draw_reliability(right, images, found)
+    _draw_units(left, checked, found.level)
+    curves = {
+        ("samples' own std", _BLUE, "o-"): reliability_curve(images),
+        ("behind calibrated intervals", _ORANGE, "s--"): reliability_curve(images, found),
+    }
+    _draw_reliability(right, curves)
+    right.set(xlabel="predicted std (normalised units)", ylabel="root mean square error (normalised units)")
+    right.set_title("Reliability, by pixels of like prediction", fontsize=10)
+    right.legend(fontsize=8)
     figure.suptitle(found.label, fontsize=9)
     return _saved(figure, path)
 
 
 def reliability_curve(
     images: Sequence[HeldOutImage], found: Correction | None = None, *, num_bins: int = _NUM_BINS
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Values, Values]:
     """Predicted std and root mean square error of pixels with similar prediction, each (bins), in normalised units.
 
     With a correction, the prediction is the standard deviation whose Gaussian interval is as wide as the calibrated
@@ -122,29 +107,40 @@ def reliability_curve(
     return predicted, actual
 
 
-def _draw_reliability(place: Any, images: Sequence[HeldOutImage], found: Correction) -> None:
-    curves = {
-        ("samples' own std", _BLUE, "o-"): reliability_curve(images),
-        ("behind calibrated intervals", _ORANGE, "s--"): reliability_curve(images, found),
-    }
+def _draw_units(place: Any, checked: Checked, level: float) -> None:
+    """Coverage of every unit by the samples' own intervals and by the calibrated ones, from least covered to most."""
+    order = np.argsort(checked.raw)
+    x, few = np.arange(len(order)), len(order) <= 30
+    place.axhline(level, color=_GREY, lw=1, ls="--", label=f"wanted: {level:g}")
+    for coverage, label, colour, marker in (
+        (checked.raw, "samples' own", _BLUE, "o"),
+        (checked.corrected, "calibrated on others", _ORANGE, "s"),
+    ):
+        if np.isfinite(coverage).any():
+            label = f"{label}, mean {np.nanmean(coverage):.3f}"
+            place.scatter(x, coverage[order], s=28 if few else 9, color=colour, marker=marker, label=label)
+    place.set(ylabel="fraction of pixels inside", xlabel="held-out unit, from least covered to most", ylim=(None, 1.02))
+    place.set_xticks([])
+    if few:
+        place.set_xticks(x, [_short(checked.units[int(index)]) for index in order], rotation=60, ha="right", fontsize=8)
+    place.legend(fontsize=8, loc="best")
+    place.set_title("Coverage", fontsize=10)
+
+
+def _draw_reliability(place: Any, curves: Mapping[tuple[str, str, str], tuple[Values, Values]]) -> None:
+    """Curves of predicted and actual error, by label, colour and style, on logarithmic axes."""
     ends = [value for curve in curves.values() for values in curve for value in values if value > 0]
     low, high = min(ends) / 1.2, max(ends) * 1.2
     place.plot([low, high], [low, high], color=_GREY, lw=1, ls=":", label="as it should be")
     for (label, colour, style), (predicted, actual) in curves.items():
         place.plot(predicted, actual, style, color=colour, ms=4, lw=1.2, label=label)
     use_logarithms(place, low, high)
-    place.set(xlabel="predicted std (normalised units)", ylabel="root mean square error (normalised units)")
-    place.set_title("Reliability, by pixels of like prediction", fontsize=10)
-    place.legend(fontsize=8)
 
 
 def _draw_ranks(place: Any, report: CalibrationReport) -> None:
     number = report.num_samples + 1
-    height = [rank.value * number for rank in report.ranks]
-    ends = [
-        [max(0.0, number * (r.value - r.low)) for r in report.ranks],
-        [number * (r.high - r.value) for r in report.ranks],
-    ]
+    height, low, high = number * np.array(report.ranks).T
+    ends = np.maximum(height - low, 0), high - height
     place.bar(range(number), height, color=_BLUE, width=0.85)
     if np.isfinite(ends).all():
         place.errorbar(range(number), height, ends, fmt="none", ecolor="black", elinewidth=0.8)
@@ -157,8 +153,9 @@ def _draw_coverage(place: Any, report: CalibrationReport) -> None:
     """Coverage of every central interval between samples, from the rank histogram."""
     number = report.num_samples + 1
     ranks = np.array([rank.value for rank in report.ranks])
-    inside = [ranks[i : number - i].sum() for i in range(1, number // 2 + number % 2)]
-    expected = [(number - 2 * i) / number for i in range(1, number // 2 + number % 2)]
+    outside = range(1, (number + 1) // 2)
+    inside = [ranks[i : number - i].sum() for i in outside]
+    expected = [(number - 2 * i) / number for i in outside]
     place.plot([0, 1], [0, 1], color=_GREY, lw=1, ls=":")
     place.plot(expected, inside, "o-", color=_BLUE, ms=4, lw=1.2)
     place.set(xlabel="expected coverage", ylabel="fraction of pixels inside", xlim=(0, 1), ylim=(0, 1))
@@ -169,13 +166,9 @@ def _draw_bins(place: Any, report: CalibrationReport, unit: str) -> None:
     if not report.reliability:
         place.axis("off")
         return
-    predicted = [part.predicted for part in report.reliability]
-    actual = [part.actual for part in report.reliability]
-    low, high = min(predicted + actual) / 1.2, max(predicted + actual) * 1.2
-    place.plot([low, high], [low, high], color=_GREY, lw=1, ls=":")
-    place.plot(predicted, actual, "o-", color=_BLUE, ms=4, lw=1.2)
+    predicted, actual = np.array([(part.predicted, part.actual) for part in report.reliability]).T
+    _draw_reliability(place, {("", _BLUE, "o-"): (predicted, actual)})
     in_unit = f" ({unit})" if unit else ""
-    use_logarithms(place, low, high)
     place.set(xlabel=f"predicted error{in_unit}", ylabel=f"root mean square error{in_unit}")
     place.set_title("Reliability: over-confident above the line", fontsize=9)
 
