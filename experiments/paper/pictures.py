@@ -21,7 +21,7 @@ from sfumato.figures.schedule_and_samples import (
     draw_comparison,
     draw_gamma,
     draw_mean_and_std,
-    draw_samples,
+    draw_sample_grid,
     draw_schedule,
 )
 from sfumato.models.model_file import LoadedModel, load
@@ -201,7 +201,7 @@ def _draw(picture: Picture, places: Places) -> "Figure":
     if PROBLEMS[picture.problem].remove_mean:
         draws, sought = draws - draws.mean((1, 2), keepdims=True), sought - sought.mean()
     if picture.kind == "samples":
-        return draw_samples(shown, draws, integral_of_beta(schedule)[0, 0].numpy(), sought)
+        return draw_sample_grid(shown, draws, integral_of_beta(schedule)[0, 0].numpy(), sought)
     return draw_mean_and_std(shown, draws, sought)
 
 

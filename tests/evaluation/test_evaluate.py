@@ -19,7 +19,7 @@ from sfumato.data.pack import pack
 from sfumato.data.pairs import find_pairs
 from sfumato.data.sources import FilePairs
 from sfumato.evaluation.compared_methods import Deconvolution, Method, classical_method, model_method, open_model
-from sfumato.evaluation.evaluate import Evaluation, evaluate, pool, summarise, too_few
+from sfumato.evaluation.evaluate import Evaluation, average_units, evaluate, summarise, too_few
 from sfumato.evaluation.report_page import markdown, web_page, write_csv
 from sfumato.models.model_file import load
 from sfumato.models.recipe import DataRecipe, Recipe, parse
@@ -143,13 +143,13 @@ def test_images_without_a_number_are_left_out_and_counted(tmp_path: Path) -> Non
 
 def test_images_of_one_field_are_one_unit(found: Evaluation) -> None:
     """Sorted by name: image0, image1, image10, image11, image2, ...; three begin with the digit 1."""
-    pooled = pool(found, r"image(\d)")
+    pooled = average_units(found, r"image(\d)")
     assert len(pooled.images) == 10
     place = pooled.images.index("1")
     np.testing.assert_allclose(pooled.values[..., place], found.values[..., [1, 2, 3]].mean(-1))
     assert "12 images were averaged to 10 independent units" in markdown(pooled, summarise(pooled))
     with pytest.raises(RecipeError, match="not a regular expression"):
-        pool(found, "(")
+        average_units(found, "(")
 
 
 def test_fewer_images_are_spread_over_the_set(source: FilePairs) -> None:

@@ -15,7 +15,14 @@ from sfumato.cli import app
 from sfumato.diffusion.schedule import CosineSchedule, LearnedSchedule, Schedule
 from sfumato.evaluation.inspection import describe, draw_posterior, read_image
 from sfumato.figures.network_diagram import draw_network, trace
-from sfumato.figures.schedule_and_samples import draw_comparison, draw_gamma, draw_samples, draw_schedule, otsu, zones
+from sfumato.figures.schedule_and_samples import (
+    draw_comparison,
+    draw_gamma,
+    draw_sample_grid,
+    draw_schedule,
+    otsu,
+    zones,
+)
 from sfumato.models.model_file import load
 from sfumato.nn import SR3UNet, UNet
 from sfumato.nn.dfcan import DFCAN
@@ -68,7 +75,7 @@ def test_a_comparison_shows_every_method_with_its_error_on_one_scale() -> None:
 def test_images_are_grey_and_maps_of_numbers_coloured_wherever_black_lies() -> None:
     generator = np.random.default_rng(0)
     truth = generator.uniform(size=(24, 20)).clip(0.5) - 0.5
-    figure = draw_samples(truth, truth + generator.normal(size=(6, 24, 20)) ** 2, truth, truth)
+    figure = draw_sample_grid(truth, truth + generator.normal(size=(6, 24, 20)) ** 2, truth, truth)
     colours = {axes.get_title(): axes.images[0].get_cmap().name for axes in figure.axes if axes.images}
     assert colours["truth"] == colours["sample 1"] == colours["zone 1"] == "gray"
     assert colours["error against truth"] == colours["variance of 6 samples"] == "inferno"

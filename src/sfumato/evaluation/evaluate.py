@@ -25,10 +25,10 @@ __all__ = [
     "Evaluation",
     "Example",
     "Metric",
-    "Row",
+    "MetricRow",
+    "average_units",
     "evaluate",
     "middle",
-    "pool",
     "summarise",
     "too_few",
 ]
@@ -94,7 +94,7 @@ class Evaluation:
     units: Units | None = None
 
 
-class Row(NamedTuple):
+class MetricRow(NamedTuple):
     """One metric in a table."""
 
     metric: Metric
@@ -190,7 +190,7 @@ def evaluate(
     return Evaluation(list(methods), images, used, values, affine, examples, notes, units)
 
 
-def pool(found: Evaluation, pattern: str | None) -> Evaluation:
+def average_units(found: Evaluation, pattern: str | None) -> Evaluation:
     """Average the scores of images that are not independent, such as the channels of one field.
 
     Args:
@@ -223,7 +223,7 @@ def _seen(
                 yield f"{method.name} was {word} on {len(inside)} of the {len(images)} images ({named(inside)}): {so}."
 
 
-def summarise(found: Evaluation, *, seed: int = 0) -> list[Row]:
+def summarise(found: Evaluation, *, seed: int = 0) -> list[MetricRow]:
     """Mean, 95% interval and significant ranks, one row per metric; images are the unit of replication."""
     rows = []
     for metric, values in zip(found.metrics, found.values, strict=True):
@@ -232,7 +232,7 @@ def summarise(found: Evaluation, *, seed: int = 0) -> list[Row]:
         means = kept.mean(1).tolist() if number else [math.nan] * len(kept)
         intervals = [interval(of_method, seed=seed) for of_method in kept]
         places = ranking(kept if number else values, higher_is_better=metric.higher_is_better, seed=seed)
-        rows.append(Row(metric, number, means, intervals, places))
+        rows.append(MetricRow(metric, number, means, intervals, places))
     return rows
 
 

@@ -21,7 +21,7 @@ from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.evaluation.sampler_settings import Comparison, Setting, compare_settings
 from sfumato.figures.network_diagram import draw_network
 from sfumato.figures.plotting import save_figure
-from sfumato.figures.schedule_and_samples import draw_gamma, draw_mean_and_std, draw_samples, draw_schedule
+from sfumato.figures.schedule_and_samples import draw_gamma, draw_mean_and_std, draw_sample_grid, draw_schedule
 from sfumato.models.model_file import LoadedModel, sampled_as
 from sfumato.models.ownership import Written
 from sfumato.models.recipe import SampleRecipe
@@ -164,7 +164,7 @@ def draw_posterior(
         draw_schedule(schedule, region, what=word),
         draw_gamma(schedule),
         draw_mean_and_std(seen, draws, truth),
-        draw_samples(seen, draws, beta, truth),
+        draw_sample_grid(seen, draws, beta, truth),
     )
     for name, figure in zip(_FIGURES, figures, strict=True):
         save_figure(figure, folder / f"{name}.png")

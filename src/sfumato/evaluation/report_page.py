@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from sfumato.evaluation.evaluate import METRICS, Evaluation, Example, Row, too_few
+from sfumato.evaluation.evaluate import METRICS, Evaluation, Example, MetricRow, too_few
 from sfumato.figures.panels import coloured, grey
 from sfumato.models.ownership import Written
 from sfumato.system.atomic_files import replace_text
@@ -35,7 +35,7 @@ _AFFINE = "Each estimate was first fitted to its truth by the scale and offset o
 _RESOLUTION = "Resolution is that of the estimate alone (decorrelation analysis); invented detail counts as detail."
 
 
-def write_report(found: Evaluation, rows: list[Row], folder: str | Path) -> Path:
+def write_report(found: Evaluation, rows: list[MetricRow], folder: str | Path) -> Path:
     """Write `scores.csv`, `table.md` and `report.html` into a folder and return the last."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def write_csv(found: Evaluation, path: Path, *, more: bool = False) -> None:
                 writer.writerow([*names, *map(repr, found.values[:, row, place].tolist())])
 
 
-def markdown(found: Evaluation, rows: list[Row]) -> str:
+def markdown(found: Evaluation, rows: list[MetricRow]) -> str:
     """The table as in the paper: a row per metric, a column per method."""
     lines = [
         "| metric | " + " | ".join(in_markdown(method.name) for method in found.methods) + " |",
@@ -84,7 +84,7 @@ def markdown(found: Evaluation, rows: list[Row]) -> str:
     return "\n".join([*lines, "", *methods, "", *notes, ""])
 
 
-def web_page(found: Evaluation, rows: list[Row]) -> str:
+def web_page(found: Evaluation, rows: list[MetricRow]) -> str:
     """The table, tests and pictures as one self-contained page."""
     parts = [
         "<h1>Evaluation</h1>",
@@ -127,7 +127,7 @@ h3 small{color:#777;font-weight:400}
 </style>"""
 
 
-def _table(found: Evaluation, rows: list[Row]) -> str:
+def _table(found: Evaluation, rows: list[MetricRow]) -> str:
     head = "".join(f"<th>{html.escape(method.name)}</th>" for method in found.methods)
     body = []
     for row in rows:
@@ -141,7 +141,7 @@ def _table(found: Evaluation, rows: list[Row]) -> str:
     return f"<div class=wide><table><thead><tr><th>metric</th>{head}</tr></thead>{lines}</table></div>"
 
 
-def _pairs(found: Evaluation, rows: list[Row]) -> Iterator[str]:
+def _pairs(found: Evaluation, rows: list[MetricRow]) -> Iterator[str]:
     """Every test that was made, so that nobody has to take the marks on trust."""
     if len(found.methods) < 2:
         return
@@ -198,7 +198,7 @@ def _data(picture: Picture) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def _notes(found: Evaluation, rows: list[Row]) -> list[str]:
+def _notes(found: Evaluation, rows: list[MetricRow]) -> list[str]:
     fewer = [
         f"{row.metric.name}: {len(found.images) - row.num_images} of {len(found.images)} images have no number for "
         f"every method and are left out ({_lacking(found, place)})."
@@ -217,7 +217,7 @@ def _lacking(found: Evaluation, metric: int) -> str:
     return ", ".join(f"{m.name}: {n} without" for m, n in zip(found.methods, missing, strict=True) if n)
 
 
-def _marked(row: Row, place: int, bold: str, underline: str, aside: str = "{}") -> str:
+def _marked(row: MetricRow, place: int, bold: str, underline: str, aside: str = "{}") -> str:
     low, high = row.intervals[place]
     width = float(np.median([end - start for start, end in row.intervals]))
     text = _number(row.means[place], width)
@@ -231,7 +231,7 @@ def _marked(row: Row, place: int, bold: str, underline: str, aside: str = "{}") 
     return f"{text} {aside.format(spread if aside != '{}' else f'({spread})')}"
 
 
-def _direction(row: Row) -> str:
+def _direction(row: MetricRow) -> str:
     return f"{row.metric.name} {'↑' if row.metric.higher_is_better else '↓'}"
 
 

@@ -16,7 +16,7 @@ from sfumato.figures.plotting import matplotlib
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Part", "draw_network", "full_side", "trace"]
+__all__ = ["NetworkPart", "draw_network", "full_side", "trace"]
 
 _COLOURS = (
     *("#56B4E9", "#E69F00", "#00B386", "#CC79A7", "#F0E442", "#E8743B", "#AAAAAA", "#5A9BD4"),
@@ -24,7 +24,7 @@ _COLOURS = (
 )
 
 
-class Part(NamedTuple):
+class NetworkPart(NamedTuple):
     """One part of a network as it ran."""
 
     name: str
@@ -41,7 +41,7 @@ class Part(NamedTuple):
 
 
 @torch.no_grad()
-def trace(network: nn.Module, in_channels: int, *, ndim: int = 2) -> list[Part]:
+def trace(network: nn.Module, in_channels: int, *, ndim: int = 2) -> list[NetworkPart]:
     """Run a network on a small image of noise and list its parts in the order in which they ran."""
     seen: list[tuple[str, nn.Module, Tensor, Tensor]] = []
     hooks = [
@@ -54,11 +54,11 @@ def trace(network: nn.Module, in_channels: int, *, ndim: int = 2) -> list[Part]:
     finally:
         for hook in hooks:
             hook.remove()
-    parts: list[Part] = []
+    parts: list[NetworkPart] = []
     for number, (name, module, given, made) in enumerate(seen):
         before = [earlier for *_, earlier in seen[: max(number - 1, 0)]]
         skip = next((i for i in range(len(before) - 1, -1, -1) if _holds(given, before[i])), None)
-        parts.append(Part(name, _made_of(module), given.shape[1], made.shape[1], made.shape[-1], skip))
+        parts.append(NetworkPart(name, _made_of(module), given.shape[1], made.shape[1], made.shape[-1], skip))
     return parts
 
 
@@ -101,8 +101,7 @@ def draw_network(network: nn.Module, in_channels: int, *, title: str = "", ndim:
     plot.set(xlim=(-0.8, len(parts) - 0.2), ylim=(-len(sides) + 0.5, 1.0), xticks=[])
     plot.set_yticks([level[side] for side in sides], [_size(side, full) for side in sides], fontsize=8)
     plot.tick_params(length=0)
-    for edge in plot.spines.values():
-        edge.set_visible(False)
+    plot.spines[:].set_visible(False)
     handles = [
         library.patches.Patch(facecolor=colour, edgecolor="#333", label=kind) for kind, colour in colours.items()
     ]
@@ -111,7 +110,7 @@ def draw_network(network: nn.Module, in_channels: int, *, title: str = "", ndim:
 
 
 def _draw_part(
-    plot: Any, patches: ModuleType, parts: list[Part], number: int, level: dict[int, int], colour: str
+    plot: Any, patches: ModuleType, parts: list[NetworkPart], number: int, level: dict[int, int], colour: str
 ) -> None:
     part = parts[number]
     y = level[part.side]

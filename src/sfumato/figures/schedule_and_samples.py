@@ -21,15 +21,7 @@ from sfumato.statistics.significance import rank_correlation
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "draw_comparison",
-    "draw_gamma",
-    "draw_mean_and_std",
-    "draw_samples",
-    "draw_schedule",
-    "otsu",
-    "zones",
-]
+__all__ = ["draw_comparison", "draw_gamma", "draw_mean_and_std", "draw_sample_grid", "draw_schedule", "otsu", "zones"]
 
 Image = NDArray[np.floating[Any]]
 
@@ -94,8 +86,9 @@ def draw_schedule(schedule: Schedule, target: Image, *, what: str = "target") ->
     regions = {"structure": (mask, _STRUCTURE, "-"), "background": (~mask, _BACKGROUND, "--")}
     t = torch.linspace(0, 1, _NUM_TIMES)
     for plot, function, label in zip(plots, ("beta", "gamma"), (r"$\beta(t, x)$", r"$\gamma(t, x)$"), strict=True):
+        maps = [np.broadcast_to(_at(schedule, function, time), mask.shape) for time in t]
         for name, (region, colour, line) in regions.items():
-            plot.plot(t, _averages(schedule, function, t, region), line, color=colour, label=name)
+            plot.plot(t, [float(image[region].mean()) for image in maps], line, color=colour, label=name)
         plot.set(xlabel="t", ylabel=f"{label}, mean over region", xlim=(0, 1))
         plot.set_ylim(bottom=0)
         plot.legend(frameon=False)
@@ -129,12 +122,13 @@ def draw_mean_and_std(condition: Image, draws: Image, target: Image | None = Non
     figure = new_figure(2.9 * number, 3.8)
     places = figure.subplots(1, number)
     grey = _limits(mean if target is None else target)
+    error = std if target is None else np.abs(mean - target)
+    scale = (0, float(np.quantile(error, 0.999)))
     _show(places[0], condition, "input")
     _show(places[1], mean, f"mean of {len(draws)} samples", grey)
-    top = float(np.quantile(std, 0.999)) if target is None else float(np.quantile(np.abs(mean - target), 0.999))
-    _show(places[2], std, "standard deviation", (0, top), bar=True)
+    _show(places[2], std, "standard deviation", scale, bar=True)
     if target is not None:
-        _show(places[3], np.abs(mean - target), "error of the mean, same scale", (0, top), bar=True)
+        _show(places[3], error, "error of the mean, same scale", scale, bar=True)
         _show(places[4], target, "truth", grey)
     return figure
 
@@ -161,7 +155,7 @@ def draw_comparison(condition: Image, estimates: Mapping[str, Image], target: Im
     return figure
 
 
-def draw_samples(condition: Image, draws: Image, beta: Image, target: Image | None = None) -> "Figure":
+def draw_sample_grid(condition: Image, draws: Image, beta: Image, target: Image | None = None) -> "Figure":
     """Draw samples with their errors, sample variance beside the integral of beta, and insets of the highest variance.
 
     Args:
@@ -192,14 +186,9 @@ def draw_samples(condition: Image, draws: Image, beta: Image, target: Image | No
         for column, (image, limits) in enumerate([(condition, own), (against, grey), *((s, grey) for s in shown)]):
             _outline(rows[0, column], box, colour)
             _show(rows[row, column], image[top_left], f"zone {row - 1}" if column == 0 else "", limits)
-            for edge in rows[row, column].spines.values():
-                edge.set(visible=True, color=colour, linewidth=2)
+            rows[row, column].spines[:].set(visible=True, color=colour, linewidth=2)
         _outline(rows[1, 0], box, colour)
     return figure
-
-
-def _averages(schedule: Schedule, function: str, t: torch.Tensor, region: NDArray[np.bool_]) -> list[float]:
-    return [float(np.broadcast_to(_at(schedule, function, time), region.shape)[region].mean()) for time in t]
 
 
 def _at(schedule: Schedule, function: str, t: torch.Tensor) -> Image:
@@ -226,8 +215,7 @@ def _show(
     drawn = place.imshow(image, cmap=colours or ("inferno" if bar else "gray"), vmin=low, vmax=high)
     place.set_title(title, fontsize=9)
     place.set(xticks=[], yticks=[])
-    for edge in place.spines.values():
-        edge.set_visible(False)
+    place.spines[:].set_visible(False)
     if bar:
         # Below the image, so that images with and without a bar have the same size.
         scale = place.figure.colorbar(drawn, cax=place.inset_axes((0, -0.07, 1, 0.04)), orientation="horizontal")
