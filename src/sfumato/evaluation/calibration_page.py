@@ -88,9 +88,7 @@ def draw_calibration(
     return _saved(figure, path)
 
 
-def reliability_curve(
-    images: Sequence[HeldOutImage], found: Correction | None = None, *, num_bins: int = _NUM_BINS
-) -> tuple[Values, Values]:
+def reliability_curve(images: Sequence[HeldOutImage], found: Correction | None = None) -> tuple[Values, Values]:
     """Predicted std and root mean square error of pixels with similar prediction, each (bins), in normalised units.
 
     With a correction, the prediction is the standard deviation whose Gaussian interval is as wide as the calibrated
@@ -101,7 +99,7 @@ def reliability_curve(
     if found is not None:
         gaussian = NormalDist().inv_cdf((1 + found.level) / 2)
         spread = found.factor / gaussian * (found.scale * spread + found.offset)
-    parts = np.array_split(np.argsort(spread, kind="stable"), num_bins)
+    parts = np.array_split(np.argsort(spread, kind="stable"), _NUM_BINS)
     root = [(np.sqrt(np.mean(spread[part] ** 2)), np.sqrt(np.mean(error[part] ** 2))) for part in parts if part.size]
     predicted, actual = np.array(root).T
     return predicted, actual

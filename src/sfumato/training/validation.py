@@ -76,25 +76,13 @@ class Validation:
     def draw(self, model: CVDM, device: torch.device, settings: SampleRecipe, path: Path) -> None:
         """Restore the first few crops and draw them beside the truth, in the units of the data."""
         number = max(settings.samples, 2)
-        posterior = Posterior(number).add(
-            torch.cat(
-                [
-                    sample(
-                        model,
-                        crop.to(device),
-                        num_samples=number,
-                        num_steps=settings.steps,
-                        solver=settings.solver,
-                        eta=settings.eta,
-                        last_noise=settings.last_noise,
-                        grid=settings.grid,
-                        seed=NoiseField(_SEED, image=image),
-                    ).cpu()
-                    for image, crop in enumerate(self.condition[:_NUM_SHOWN].split(1))
-                ],
-                dim=1,
-            )
-        )
+        how = settings.model_dump(include={"solver", "eta", "last_noise", "grid"})
+        draws = []
+        for image, crop in enumerate(self.condition[:_NUM_SHOWN].split(1)):
+            noise = NoiseField(_SEED, image=image)
+            drawn = sample(model, crop.to(device), num_samples=number, num_steps=settings.steps, seed=noise, **how)
+            draws.append(drawn.cpu())
+        posterior = Posterior(number).add(torch.cat(draws, dim=1))
         pictures = (
             self._condition_normalization.invert(self.condition[:_NUM_SHOWN]),
             self._target_normalization.invert(posterior.mean),
