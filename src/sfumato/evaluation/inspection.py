@@ -108,19 +108,18 @@ def figure_files(folder: str | Path, *, with_image: bool) -> list[Written]:
 
 def draw_diagrams(model: LoadedModel, folder: str | Path) -> list[Path]:
     """Draw the restoring network and, if there is one, the rate network; returns the files."""
-    folder, settings = Path(folder), model.info.recipe.model
-    conditions, targets = model.info.condition_channels, model.info.target_channels
-    channels = {"network": conditions, "rate_network": conditions}
-    if settings.method == "cvdm":
-        channels["network"] += (3 if settings.mean_network else 2) * targets
-    networks = (model.model.network, getattr(model.model.schedule, "network", None))
-    titles = {"network": f"{settings.method} network", "rate_network": "rate network of the schedule"}
+    settings, channels = model.info.recipe.model, model.info.condition_channels
+    diffused = (3 if settings.mean_network else 2) * model.info.target_channels if settings.method == "cvdm" else 0
+    networks = (
+        (model.model.network, channels + diffused, f"{settings.method} network"),
+        (getattr(model.model.schedule, "network", None), channels, "rate network of the schedule"),
+    )
     paths = []
-    for name, network in zip(_DIAGRAMS, networks, strict=True):
+    for name, (network, in_channels, title) in zip(_DIAGRAMS, networks, strict=True):
         if isinstance(network, nn.Module) and any(True for _ in network.children()):  # a global rate has no network
-            paths.append(folder / f"{name}.png")
-            title = f"{titles[name]} ({type(network).__name__})"
-            save_figure(draw_network(network, channels[name], title=title, ndim=settings.ndim), paths[-1])
+            paths.append(Path(folder) / f"{name}.png")
+            title = f"{title} ({type(network).__name__})"
+            save_figure(draw_network(network, in_channels, title=title, ndim=settings.ndim), paths[-1])
     return paths
 
 

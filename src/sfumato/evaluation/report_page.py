@@ -5,7 +5,6 @@ import csv
 import html
 import io
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -89,12 +88,12 @@ def web_page(found: Evaluation, rows: list[MetricRow]) -> str:
     parts = [
         "<h1>Evaluation</h1>",
         f"<p>{len(found.images)} images, {len(found.methods)} methods, sfumato {__version__}.</p>",
-        _table(found, rows),
+        _means(found, rows),
         *(f"<p class=note>{_rich(note)}</p>" for note in _notes(found, rows)),
         "<h2>Methods</h2><ul>",
         *(f"<li><b>{html.escape(m.name)}</b>: {html.escape(m.about)}</li>" for m in found.methods),
         "</ul>",
-        *_pairs(found, rows),
+        _pairs(found, rows),
         "<h2>Images</h2>",
         "<p class=note>The middle of each image. Truth and estimates share one grey scale, the input has its own. "
         "Below each estimate is its absolute error, in the units of the targets, in the same colours for all methods "
@@ -127,36 +126,37 @@ h3 small{color:#777;font-weight:400}
 </style>"""
 
 
-def _table(found: Evaluation, rows: list[MetricRow]) -> str:
-    head = "".join(f"<th>{html.escape(method.name)}</th>" for method in found.methods)
-    body = []
+def _means(found: Evaluation, rows: list[MetricRow]) -> str:
+    """The table of means: a line per metric, a column per method."""
+    lines = []
     for row in rows:
-        cells = "".join(
-            f"<td>{_marked(row, place, '<b>{}</b>', '<u>{}</u>', '<small>{}</small>')}</td>"
-            for place in range(len(found.methods))
-        )
+        marks = ("<b>{}</b>", "<u>{}</u>", "<small>{}</small>")
         number = f"<small>{row.num_images} images</small>" if row.num_images < len(found.images) else ""
-        body.append(f"<tr><td>{_direction(row)}{number}</td>{cells}</tr>")
-    lines = f"<tbody>{''.join(body)}</tbody>"
-    return f"<div class=wide><table><thead><tr><th>metric</th>{head}</tr></thead>{lines}</table></div>"
+        cells = [_marked(row, place, *marks) for place in range(len(found.methods))]
+        lines.append([f"{_direction(row)}{number}", *cells])
+    return _table(["metric", *(html.escape(method.name) for method in found.methods)], lines)
 
 
-def _pairs(found: Evaluation, rows: list[MetricRow]) -> Iterator[str]:
+def _pairs(found: Evaluation, rows: list[MetricRow]) -> str:
     """Every test that was made, so that nobody has to take the marks on trust."""
     if len(found.methods) < 2:
-        return
+        return ""
     names = [html.escape(method.name) for method in found.methods]
-    yield "<h2>Tests</h2><p class=note>Mean difference, first method minus second, and the adjusted p of each pair.</p>"
-    heads = "".join(f"<th>{_direction(row)}</th>" for row in rows)
-    yield f"<div class=wide><table><thead><tr><th>pair</th>{heads}</tr></thead><tbody>"
+    lines = []
     for first, second in rows[0].ranking.p_values:
-        cells = []
-        for row in rows:
-            p = row.ranking.p_values[first, second]
-            difference = _number(row.means[first] - row.means[second])
-            cells.append(f"<td>{difference}<small>p {_probability(p)}</small></td>")
-        yield f"<tr><td>{names[first]} minus {names[second]}</td>{''.join(cells)}</tr>"
-    yield "</tbody></table></div>"
+        differences = [_number(row.means[first] - row.means[second]) for row in rows]
+        p_values = [_probability(row.ranking.p_values[first, second]) for row in rows]
+        cells = [f"{value}<small>p {p}</small>" for value, p in zip(differences, p_values, strict=True)]
+        lines.append([f"{names[first]} minus {names[second]}", *cells])
+    note = "Mean difference, first method minus second, and the adjusted p of each pair."
+    return f"<h2>Tests</h2><p class=note>{note}</p>{_table(['pair', *map(_direction, rows)], lines)}"
+
+
+def _table(head: list[str], lines: list[list[str]]) -> str:
+    """A table whose cells are HTML."""
+    top = "".join(f"<th>{cell}</th>" for cell in head)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<div class=wide><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def _example(found: Evaluation, example: Example) -> str:
