@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from calibrated_draws import GaussianDraws
-from sfumato.statistics.calibration_report import by_images, measure, p_values, rank_pools
+from sfumato.statistics.calibration_report import Estimate, by_images, measure, p_values, rank_pools
 from sfumato.statistics.exchange_test import check, exchange_test, pool, pool_ranks
 from sfumato.statistics.rank_histogram import (
     central_interval,
@@ -30,6 +30,25 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+# Estimates
+
+
+def test_an_estimate_is_a_mean_or_ratio_with_its_interval() -> None:
+    values = np.array([1.0, 2.0, 6.0])
+    mean, ratio = Estimate.of_mean(values, seed=0), Estimate.of_ratio(values, 2 * values, seed=0)
+    assert mean == (3.0, *interval(values))
+    assert ratio == pytest.approx((0.5, 0.5, 0.5))
+    assert mean.low < 0 < mean.high
+    assert mean.root() == pytest.approx((math.sqrt(3.0), 0.0, math.sqrt(mean.high)))
+    assert math.isnan(Estimate.of_ratio(values, 0 * values, seed=0).value)
+    alone = Estimate.of_mean(values[:1], seed=0)
+    assert math.isnan(alone.low)
+    assert alone.with_ends() == (1.0, 1.0, 1.0)
+    assert mean.with_ends() is mean
+    assert f"{Estimate(0.123456, -0.1, 0.2)}" == "0.1235 [-0.1, 0.2]"
+    assert f"{Estimate(0.5, 0.25, 1):+.1%}" == "+50.0% [+25.0%, +100.0%]"
 
 
 # Scores
