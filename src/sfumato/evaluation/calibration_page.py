@@ -82,7 +82,7 @@ def draw_calibration(
     }
     _draw_reliability(right, curves)
     right.set(xlabel="predicted std (normalised units)", ylabel="root mean square error (normalised units)")
-    right.set_title("Reliability, by pixels of like prediction", fontsize=10)
+    right.set_title("Reliability, by pixels of similar prediction", fontsize=10)
     right.legend(fontsize=8)
     figure.suptitle(found.label, fontsize=9)
     return _saved(figure, path)

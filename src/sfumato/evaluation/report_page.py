@@ -31,7 +31,7 @@ _LEGEND = (
     "PSNR, NRMSE and the similarities take the range of each truth; MAE is in the units of the targets."
 )
 _AFFINE = "Each estimate was first fitted to its truth by the scale and offset of least squares."
-_RESOLUTION = "Resolution is that of the estimate alone (decorrelation analysis); invented detail counts as detail."
+_RESOLUTION = "Resolution is measured on the estimate alone (decorrelation analysis); invented detail counts as detail."
 
 
 def write_report(found: Evaluation, rows: list[MetricRow], folder: str | Path) -> Path:

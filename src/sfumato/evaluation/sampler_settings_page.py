@@ -57,7 +57,7 @@ def explain(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) 
     setting, verdict = found.settings[chosen.chosen], chosen.verdicts[chosen.chosen]
     lines = [
         f"recommended: {setting}: the fewest network calls whose CRPS is at most {chosen.crps_tolerance:.1%} above "
-        f"that of the best ({found.settings[chosen.best]}) and whose coverage is within "
+        f"the best one ({found.settings[chosen.best]}) and whose coverage is within "
         f"{chosen.coverage_tolerance:.3f} of the best calibrated of those ({found.settings[chosen.reference]}), both "
         f"by paired 95% intervals over {number} images",
         f"  its CRPS: {verdict.crps_excess.value:+.2%}, its coverage: {verdict.coverage_change.value:+.4f}",

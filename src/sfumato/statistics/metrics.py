@@ -115,7 +115,7 @@ def affine_fit(estimate: Tensor, truth: Tensor) -> Tensor:
 
 
 def without_offset(estimate: Tensor, truth: Tensor) -> tuple[Tensor, Tensor]:
-    """Both images without a constant that no method can know, such as that of a phase, shapes (B, C, H, W).
+    """Both images without a constant that no method can know, such as the mean of a phase, shapes (B, C, H, W).
 
     The estimate gets the truth's mean, and the truth is shifted so that its least value is 0: structural similarity
     compares means, and is 0 for similar images whose means have opposite signs.
