@@ -111,19 +111,18 @@ def write_steps_csv(found: Comparison, rows: Sequence[Summary], chosen: Recommen
         writer.writerows(lines)
 
 
-def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendation, *, unit: str = "") -> "Figure":
+def draw_steps(found: Comparison, rows: Sequence[Summary], chosen: Recommendation) -> "Figure":
     """Plot error, CRPS and coverage against the number of steps: a line per solver, the recommended setting circled.
 
     Args:
         found: The comparison.
         rows: From :func:`sfumato.evaluation.sampler_settings.summarise_settings`.
         chosen: From :func:`sfumato.evaluation.sampler_settings.recommend`.
-        unit: Unit of the images; by default their own grey levels.
     """
-    unit = unit or "units of the targets"
     figure = new_figure(11.5, 4.0)
     panels = figure.subplots(1, 3)
-    labels = (f"RMSE of the mean of {found.num_samples} draws\n({unit})", f"fair CRPS\n({unit})", "coverage of pixels")
+    rmse = f"RMSE of the mean of {found.num_samples} draws\n(units of the targets)"
+    labels = (rmse, "fair CRPS\n(units of the targets)", "coverage of pixels")
     families = list(dict.fromkeys(setting.family for setting in found.settings))
     steps = sorted({setting.num_steps for setting in found.settings})
     for panel, name, label in zip(panels, ("rmse", "crps", "coverage"), labels, strict=True):

@@ -157,13 +157,7 @@ class CalibrationReport:
 
 
 def measure(
-    samples: Tensor,
-    truths: Tensor,
-    *,
-    level: float = 0.9,
-    seed: int = 0,
-    num_bins: int = 10,
-    num_permutations: int = 999,
+    samples: Tensor, truths: Tensor, *, level: float = 0.9, seed: int = 0, num_permutations: int = 999
 ) -> CalibrationReport:
     r"""Measure how far posterior samples can be trusted.
 
@@ -175,7 +169,6 @@ def measure(
         level: Nominal coverage. The nearest central interval between samples is used and compared with its own
             expectation, (j - i)/(N + 1).
         seed: Seed of ties, permutations, projections and bootstraps.
-        num_bins: Number of reliability bins.
         num_permutations: Of the tests; a p-value below 1 / (num_permutations + 1) is reported as below that.
 
     Raises:
@@ -200,7 +193,7 @@ def measure(
         spread=math.sqrt(spread.mean()),
         error=math.sqrt(error.mean()),
         spread_over_error=_root_ratio(spread, error, seed),
-        reliability=_reliability(samples, truths, num_bins, seed) if len(samples) >= 4 else (),
+        reliability=_reliability(samples, truths, seed) if len(samples) >= 4 else (),
         joint=tuple(_joint(name, found, level, p[name], seed) for name, found in ranks.joint.items()),
         least_p=1 / (num_permutations + 1),
     )
@@ -281,8 +274,8 @@ def _joint(name: str, ranks: Tensor, level: float, p_value: float, seed: int) ->
     )
 
 
-def _reliability(samples: Tensor, truths: Tensor, num_bins: int, seed: int) -> tuple[ReliabilityBin, ...]:
-    bins = zip(*(sums.T for sums in reliability(samples, truths, num_bins=num_bins)), strict=True)
+def _reliability(samples: Tensor, truths: Tensor, seed: int) -> tuple[ReliabilityBin, ...]:
+    bins = zip(*(sums.T for sums in reliability(samples, truths)), strict=True)
     return tuple(
         ReliabilityBin(
             math.sqrt(predicted.sum() / pixels.sum()),

@@ -31,6 +31,8 @@ __all__ = [
 
 _EXACT = 16
 """Up to this many images, all sign patterns are tried: 32,768 of them, since the others are mirror images."""
+_NUM_FLIPS = 20_000
+"""Random sign patterns that are tried for more images."""
 FEWEST = 6
 """Images whose signs can be flipped in enough ways for a level of 0.05, and whose bootstrap has its stated coverage."""
 _LEVEL = 0.95
@@ -114,14 +116,13 @@ def _interval(values: Values, statistic: Callable[[Values], Values], num_draws: 
     return float(low), float(high)
 
 
-def paired_test(first: Values, second: Values, *, num_flips: int = 20_000, seed: int = 0) -> float:
+def paired_test(first: Values, second: Values, *, seed: int = 0) -> float:
     """Probability of a mean difference at least this large, in either direction, if there were none.
 
     Args:
         first: Values of one method, one per image, shape (n).
         second: Values of another method on the same images, shape (n).
-        num_flips: Number of random sign patterns, if there are too many to try all.
-        seed: Seed of the random patterns.
+        seed: Seed of the random sign patterns, if there are too many to try all.
 
     Example:
         >>> paired_test(np.array([2.0, 3.0, 4.0]), np.array([1.0, 1.0, 1.0]))
@@ -140,15 +141,15 @@ def paired_test(first: Values, second: Values, *, num_flips: int = 20_000, seed:
         return float((np.abs(sums) >= bar).mean())
     generator, count = np.random.default_rng(seed), 0
     part = max(1, _AT_ONCE // n)
-    for start in range(0, num_flips, part):
-        flips = generator.integers(0, 2, (min(part, num_flips - start), n), dtype=np.int8)
+    for start in range(0, _NUM_FLIPS, part):
+        flips = generator.integers(0, 2, (min(part, _NUM_FLIPS - start), n), dtype=np.int8)
         count += int((np.abs(d.sum() - 2 * (flips @ d)) >= bar).sum())
-    return (1 + count) / (1 + num_flips)
+    return (1 + count) / (1 + _NUM_FLIPS)
 
 
 def least_p(num_images: int) -> float:
     """The smallest value that :func:`paired_test` can return for this many images."""
-    return 2.0 ** (1 - num_images) if num_images <= _EXACT else 1 / 20_001
+    return 2.0 ** (1 - num_images) if num_images <= _EXACT else 1 / (1 + _NUM_FLIPS)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
