@@ -95,10 +95,9 @@ def calibrate(
             loaded, source, sampled=sampled, level=level, seed=seed, most=most,
             keep_side=_REPORT_SIDE if report else 0, allow_seen=allow_seen, progress=progress,
         )  # fmt: skip
-    settings: dict[str, Any] = {"sampled": sampled, "method": method, "level": level, "delta": delta, "unit": unit}
-    found = correct(images, **settings)
+    found = correct(images, sampled=sampled, method=method, level=level, delta=delta, unit=unit)
     changed = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
-    checked = cross_validate(images, **settings)
+    checked = cross_validate(images, found, unit=unit)
     typer.echo("\n".join(_lines(checked, level)))
     if report is not None:
         from sfumato.evaluation.calibrate import measure_middles

@@ -68,8 +68,14 @@ def evaluate(
     marked as test. Images that a model was trained on are refused; images that it was validated on are listed.
     """
     from sfumato.evaluation import evaluate as evaluation
-    from sfumato.evaluation.methods import Microscope, classical_method, model_method, open_model
-    from sfumato.evaluation.phase_methods import TwoShots, phase_method
+    from sfumato.evaluation.compared_methods import (
+        Deconvolution,
+        TwoShots,
+        classical_method,
+        model_method,
+        open_model,
+        phase_method,
+    )
     from sfumato.evaluation.report_page import markdown, report_files, write_csv, write_report
     from sfumato.models.ownership import check_outputs, data_places
     from sfumato.physics.phase_retrieval import SOLVERS
@@ -82,7 +88,7 @@ def evaluate(
     if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
         optics = (pixel_um, numerical_aperture, wavelength_um)
         effort = {} if iterations is None else {"num_iterations": iterations}
-        microscope = Microscope(*optics, noise_to_signal=noise_to_signal, offset=offset, **effort)
+        microscope = Deconvolution(*optics, noise_to_signal=noise_to_signal, offset=offset, **effort)
     if pixel_um is not None and wavelength_um is not None and defocus_um is not None:
         effort = {} if iterations is None else {"max_iterations": iterations}
         shots = TwoShots(pixel_um, wavelength_um, defocus_um, _numbers(planes), damping, **effort)
@@ -109,7 +115,7 @@ def evaluate(
             progress=progress,
             scored=lambda place, scores: write_csv(scores, out / "scores.csv", more=place > 0),
         )
-    units = evaluation.pool(found, unit)
+    units = evaluation.average_units(found, unit)
     if units.units is not None:
         say(f"tested: {units.units.line}")
     rows = evaluation.summarise(units, seed=seed)

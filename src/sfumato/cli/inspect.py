@@ -149,8 +149,8 @@ def _compare(
     pairs = open_tested(test.model_copy(update={"data": matched}), is_own, [loaded])
     with counting("comparing steps", "sets of samples") as progress:
         found = compare_steps(loaded, pairs, settings, seed=seed, progress=progress, **asked)
-    rows, chosen = summarise(found, seed=seed), recommend(found, seed=seed, **tolerances)
-    typer.echo("\n".join([*table(found, rows, chosen), "", *explain(found, rows, chosen)]))
+    rows, chosen = summarise_settings(found, seed=seed), recommend(found, seed=seed, **tolerances)
+    typer.echo("\n".join([*step_table(found, rows, chosen), "", *explain(found, rows, chosen)]))
     out.mkdir(parents=True, exist_ok=True)
     write_steps_csv(found, rows, chosen, out / "steps.csv")
     save_figure(draw_steps(found, rows, chosen), out / "steps.png")
