@@ -16,11 +16,10 @@ import tifffile
 from PIL import Image as PillowImage
 
 from sfumato.data.images import convert
-from sfumato.data.images.convert import copy_image
+from sfumato.data.images.convert import copy_image, slabs
 from sfumato.data.images.image import PixelSize, arrange
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.images.output import OutputImage
-from sfumato.data.images.slabs import slabs
 from sfumato.system.errors import ImageError
 
 Array = npt.NDArray[Any]
