@@ -14,8 +14,7 @@ import torch
 
 from sfumato.data.images.convert import check_format
 from sfumato.data.images.identity import identify
-from sfumato.data.images.ome_zarr_writer import Version
-from sfumato.data.images.pyramid import plan_levels
+from sfumato.data.images.ome_zarr_writer import Version, plan_levels
 from sfumato.models.hub import is_address
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, load

@@ -14,8 +14,8 @@ from filled_outputs import SIZES, VERSIONS, Version, blocks, create, fill, noise
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.images.ome_zarr import open_ome_zarr
+from sfumato.data.images.ome_zarr_writer import halve_pixels
 from sfumato.data.images.output import OutputImage
-from sfumato.data.images.pyramid import halve_pixels
 from sfumato.system.errors import ImageError, StorageError
 
 Array = npt.NDArray[Any]

@@ -26,8 +26,7 @@ from zarr.storage import MemoryStore, StorePath
 
 from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET, Array, Image, PixelSize, check_pixel_size
 from sfumato.data.images.ome_zarr import ZarrImage, open_ome_zarr
-from sfumato.data.images.ome_zarr_writer import Version, create_ome_zarr
-from sfumato.data.images.pyramid import halve_pixels
+from sfumato.data.images.ome_zarr_writer import Version, create_ome_zarr, halve_pixels
 from sfumato.data.images.storage import Storage, storage_at
 from sfumato.system.errors import ImageError
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from sfumato.data.images.image import PixelSize
-from sfumato.data.images.pyramid import halve_pixels, plan_levels
+from sfumato.data.images.ome_zarr_writer import halve_pixels, plan_levels
 from sfumato.system.errors import ImageError
 
 Array = npt.NDArray[Any]
