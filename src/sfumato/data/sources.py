@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from sfumato.data.frames import FrameCache, enlarged_region, region
 from sfumato.data.images.image import Image
 from sfumato.data.images.io import open_image
-from sfumato.data.images.shares import as_shares
-from sfumato.data.images.view import View
+from sfumato.data.images.view import View, as_shares
 from sfumato.data.pairs import Pair
 from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.source_files import SourceFile

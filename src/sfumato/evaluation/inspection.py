@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sfumato.data.frames import EnlargedFrames
 from sfumato.data.images.io import open_image
-from sfumato.data.images.shares import as_shares
+from sfumato.data.images.view import as_shares
 from sfumato.data.pairs import Pair
 from sfumato.data.pixel_hash import PairHashes, pixel_hash
 from sfumato.data.seen import look_up, refuse_seen
