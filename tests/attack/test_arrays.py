@@ -13,8 +13,8 @@ import sfumato
 from attack.attacking import FEW, pixels, run, write_model
 from networks import seeded
 from sfumato.data.batches import PatchBatches
-from sfumato.data.images.array_image import ArrayImage
 from sfumato.data.images.io import write_image
+from sfumato.data.images.pixels import ArrayImage
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order
 from sfumato.data.pairs import find_pairs

@@ -8,7 +8,7 @@ import torch
 
 import sfumato
 from pair_folders import make_pairs
-from sfumato.data.images.array_image import ArrayImage
+from sfumato.data.images.pixels import ArrayImage
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, set_calibration
 from sfumato.restoration import interactive

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.images.array_image import ArrayImage
+from sfumato.data.images.pixels import ArrayImage
 from sfumato.system.errors import ImageError
 
 if TYPE_CHECKING:

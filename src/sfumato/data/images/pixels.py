@@ -1,21 +1,26 @@
-"""Check that arrays hold pixels, and convert them to floats without losing levels."""
+"""Take pixels from arrays: check them, convert them to floats without losing levels, or use an array as an image.
 
+The array is one in memory, or a lazy one such as a Dask or Zarr array.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.data.images.image import Array, Box, Image, PixelSize
 from sfumato.system.errors import ImageError
 
-__all__ = ["MOST_WHOLE", "as_pixels", "floats"]
+__all__ = ["MOST_WHOLE", "ArrayImage", "as_pixels", "floats"]
 
 MOST_WHOLE = 2**24
 """float32 represents all integers up to this one exactly."""
 
 
-def as_pixels(given: Any, *, name: str = "the image") -> NDArray[Any]:
+def as_pixels(given: Any, *, name: str = "the image") -> Array:
     """Convert an array, a tensor or lists of numbers to an array of real numbers.
 
     Args:
@@ -56,7 +61,7 @@ def as_pixels(given: Any, *, name: str = "the image") -> NDArray[Any]:
     return np.asarray(array)
 
 
-def floats(pixels: NDArray[Any]) -> NDArray[Any]:
+def floats(pixels: Array) -> Array:
     """Copy pixels to float32 or, if some exceed 2**24, to float64 with the others rounded to float32.
 
     Each pixel thus has the same value whichever region of an image it is read with.
@@ -72,3 +77,30 @@ def floats(pixels: NDArray[Any]) -> NDArray[Any]:
     exact = pixels.astype(np.float64)
     far = np.abs(exact) > MOST_WHOLE
     return np.where(far, exact, near) if bool(far.any()) else near
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayImage(Image):
+    """An image backed by any object with a shape and a dtype that returns a NumPy array for a tuple of slices.
+
+    Attributes:
+        array: The array, with the axes of the image.
+
+    Example:
+        >>> image = ArrayImage.of(np.arange(6).reshape(2, 3), axes="YX", name="six")
+        >>> image.read({"Y": 1, "X": slice(0, 2)}).tolist()
+        [3, 4]
+    """
+
+    array: Any = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, array: Any, *, axes: str, name: str, pixel_size: Mapping[str, PixelSize] | None = None) -> Self:
+        """Make an image from an array and the names of its axes, without reading pixels."""
+        shape, dtype = tuple(map(int, array.shape)), np.dtype(array.dtype)
+        return cls(
+            path=name, format="array", axes=axes, shape=shape, dtype=dtype, pixel_size=pixel_size or {}, array=array
+        )
+
+    def _fetch(self, box: Box) -> Array:
+        return as_pixels(self.array[box], name=self.name)

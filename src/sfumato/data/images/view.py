@@ -99,7 +99,7 @@ def as_shares(image: Image) -> Image:
     """Scale an image of integers so that its largest possible value is 1; other images are returned unchanged.
 
     Example:
-        >>> from sfumato.data.images.array_image import ArrayImage
+        >>> from sfumato.data.images.pixels import ArrayImage
         >>> picture = ArrayImage.of(np.array([[0, 255]], np.uint8), axes="YX", name="two")
         >>> as_shares(picture).read().tolist()
         [[0.0, 1.0]]
