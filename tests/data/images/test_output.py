@@ -44,7 +44,7 @@ def test_a_filled_image_is_valid_and_its_levels_are_means(
             expected = halve_pixels(expected, level.steps)
         np.testing.assert_array_equal(output.read(number, [0] * len(axes), level.shape), expected)
         np.testing.assert_array_equal(zarr.open_array(str(place / str(number)), mode="r")[...], expected)
-        image = open_ome_zarr(place, axes=None, memory_budget=2**30, level=number)
+        image = open_ome_zarr(place, memory_budget=2**30, level=number)
         np.testing.assert_array_equal(image.read(), expected)
     assert np.isnan(output.read(2, [0] * len(axes), output.levels[2].shape)).any()
     assert open_image(place).metadata == {"model": "m"}
@@ -58,14 +58,14 @@ def test_each_level_tells_its_pixel_size_in_the_units_given(version: Version, sh
     # Sections are 4 pixels apart, so depth is halved last.
     factors = [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 8, 8)]
     for number, factor in enumerate(factors):
-        image = open_ome_zarr(tmp_path / "out.zarr", axes=None, memory_budget=2**30, level=number)
+        image = open_ome_zarr(tmp_path / "out.zarr", memory_budget=2**30, level=number)
         assert image.pixel_size == output.levels[number].pixel_size == output.image(number).pixel_size
         assert image.pixel_size["T"] == SIZES["T"]
         for axis, f in zip("ZYX", factor, strict=True):
             assert image.pixel_size[axis].unit == SIZES[axis].unit
             assert image.pixel_size[axis].value == pytest.approx(SIZES[axis].value * f)
     with pytest.raises(ImageError, match="it has 4 levels; expected one of number 4"):
-        open_ome_zarr(tmp_path / "out.zarr", axes=None, memory_budget=2**30, level=4)
+        open_ome_zarr(tmp_path / "out.zarr", memory_budget=2**30, level=4)
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])

@@ -15,7 +15,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, Self
 
@@ -35,7 +35,6 @@ __all__ = [
     "PixelSize",
     "Region",
     "arrange",
-    "carry",
     "check_axes",
     "check_dtype",
     "check_pixel_size",
@@ -194,7 +193,7 @@ class Image(ABC):
 
     def __post_init__(self) -> None:
         check_axes(self.axes, len(self.shape))
-        check_dtype(self.dtype)
+        object.__setattr__(self, "dtype", check_dtype(self.dtype))
         if min(self.shape) < 1:
             raise ImageError(f"{self.path} has shape {self.shape}; expected at least one pixel; save the image again")
         sizes = {a: s for a, s in self.pixel_size.items() if a in self.axes and a in _KINDS and _KINDS[a](s.unit)}
@@ -209,6 +208,12 @@ class Image(ABC):
     def nbytes(self) -> int:
         """Bytes of all pixels together, once in memory."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    def labelled(self, axes: str) -> Self:
+        """The same image with other letters for its axes; pixel sizes stay with the position of an axis."""
+        check_axes(axes, len(self.shape))
+        sizes = {new: self.pixel_size[old] for old, new in zip(self.axes, axes, strict=True) if old in self.pixel_size}
+        return replace(self, axes=axes, pixel_size=sizes)
 
     def read(self, region: Region | None = None) -> Array:
         """Read a part of the pixels.
@@ -309,11 +314,6 @@ def arrange(array: Array, axes: str, wanted: str) -> Array:
     ordered = array.transpose([axes.index(axis) for axis in kept + dropped])
     lengths = dict(zip(axes, array.shape, strict=True))
     return ordered.reshape([lengths.get(axis, 1) for axis in wanted])
-
-
-def carry(sizes: Mapping[str, PixelSize], stored: str, axes: str) -> dict[str, PixelSize]:
-    """Move pixel sizes to other axis letters: a size belongs to the position of an axis, not to its letter."""
-    return {new: sizes[old] for old, new in zip(stored, axes, strict=True) if old in sizes}
 
 
 def fill_axes(letters: Sequence[str]) -> str:

@@ -67,31 +67,33 @@ def open_image(path: str | os.PathLike[str], *, axes: str | None = None, memory_
     if "://" in name:
         from sfumato.data.images.ome_zarr import open_ome_zarr
 
-        return open_ome_zarr(name, axes=axes, memory_budget=budget)
-    with reading(name, "supported"):
-        return _open_local(Path(name), axes, budget)
+        image: Image = open_ome_zarr(name, memory_budget=budget)
+    else:
+        with reading(name, "supported"):
+            image = _open_local(Path(name), budget)
+    return image if axes is None else image.labelled(axes)
 
 
-def _open_local(path: Path, axes: str | None, budget: int) -> Image:
+def _open_local(path: Path, budget: int) -> Image:
     """Choose the reader of a file or folder."""
     if path.is_dir():
         from sfumato.data.images.ome_zarr import is_zarr, open_ome_zarr
 
         if not is_zarr(path):
             raise ImageError(f"{path} is a folder without Zarr metadata; expected one image; open a file inside")
-        return open_ome_zarr(path, axes=axes, memory_budget=budget)
+        return open_ome_zarr(path, memory_budget=budget)
     if path.parent.suffix == ".npz" and path.parent.is_file():
         from sfumato.data.images.npy import open_npz
 
-        return open_npz(path.parent, name=path.name, axes=axes, memory_budget=budget)
+        return open_npz(path.parent, name=path.name, memory_budget=budget)
     if path.exists() and not path.is_file():  # opening a pipe would block forever
         raise ImageError(f"{path} is a pipe, a socket or a device; expected a file or a folder; copy it to a file")
     with path.open("rb") as file:
         start = file.read(_SNIFFED_BYTES)
-    return _open_file(path, start, axes, budget)
+    return _open_file(path, start, budget)
 
 
-def _open_file(path: Path, start: bytes, axes: str | None, budget: int) -> Image:
+def _open_file(path: Path, start: bytes, budget: int) -> Image:
     """Choose the reader of a file by its first bytes."""
     suffix = path.suffix.lower()
     if start.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
@@ -113,7 +115,7 @@ def _open_file(path: Path, start: bytes, axes: str | None, budget: int) -> Image
             f"{path} starts with {start[:8]!r}, which no known format does; expected {_READABLE}; convert it, or copy "
             "it again if it should be one of these"
         )
-    return open_format(path, axes=axes, memory_budget=budget)
+    return open_format(path, memory_budget=budget)
 
 
 def _is_mrc(start: bytes) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from mrcfile.dtypes import HEADER_DTYPE
 from mrcfile.utils import dtype_from_mode, spacegroup_is_volume_stack
 
-from sfumato.data.images.image import Image, PixelSize, carry, check_axes, check_dtype, default_axes, reading
+from sfumato.data.images.image import Image, PixelSize, default_axes, reading
 from sfumato.data.images.raw import RawImage
 from sfumato.system.errors import ImageError
 
@@ -70,7 +70,7 @@ def is_mrc(header: bytes) -> bool:
     return header[208:212] == b"MAP " or _Header(header).is_deltavision
 
 
-def open_mrc(path: Path, *, axes: str | None, memory_budget: int) -> Image:
+def open_mrc(path: Path, *, memory_budget: int) -> Image:
     """Open an MRC file of either dialect.
 
     A single section is ``YX``, several are ``ZYX``, a stack of volumes is ``SZYX``; DeltaVision files with several
@@ -87,14 +87,13 @@ def open_mrc(path: Path, *, axes: str | None, memory_budget: int) -> Image:
         header = _Header(content)
         stored, (extended,) = _stored_dtype(header, path), header.numbers("nsymbt")
         layout, shape = _layout(header, path)
-        named = layout if axes is None else check_axes(axes, len(shape))
         return RawImage(
             path=str(path),
             format="MRC (DeltaVision)" if header.is_deltavision else "MRC",
-            axes=named,
+            axes=layout,
             shape=shape,
-            dtype=check_dtype(stored),
-            pixel_size=carry(_pixel_size(header), layout, named),
+            dtype=stored,
+            pixel_size=_pixel_size(header),
             memory_budget=memory_budget,
             offset=_HEADER_BYTES + extended if extended >= 0 else -1,
             stored=stored,

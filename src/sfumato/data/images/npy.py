@@ -14,7 +14,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as numpy_format
 
-from sfumato.data.images.image import Array, Box, DamageError, Image, check_axes, check_dtype, default_axes, reading
+from sfumato.data.images.image import Array, Box, DamageError, Image, default_axes, reading
 from sfumato.data.images.raw import RawImage
 from sfumato.system.errors import ImageError
 
@@ -28,26 +28,22 @@ class _Header(NamedTuple):
     offset: int
 
 
-def open_npy(path: Path, *, axes: str | None, memory_budget: int) -> Image:
-    """Open a ``.npy`` file; its axes are the last letters of ``STCZYX`` unless ``axes`` is given."""
+def open_npy(path: Path, *, memory_budget: int) -> Image:
+    """Open a ``.npy`` file; its axes are the last letters of ``STCZYX``."""
     with reading(path, "npy"):
         with path.open("rb") as file:
             header = _read_header(file, str(path))
         return RawImage(
             path=str(path),
             format="npy",
-            axes=_axes(axes, header),
+            axes=default_axes(len(header.shape)),
             shape=header.shape,
-            dtype=check_dtype(header.stored),
+            dtype=header.stored,
             memory_budget=memory_budget,
             offset=header.offset,
             stored=header.stored,
             fortran=header.fortran,
         )
-
-
-def _axes(axes: str | None, header: _Header) -> str:
-    return default_axes(len(header.shape)) if axes is None else check_axes(axes, len(header.shape))
 
 
 def _read_header(file: IO[bytes], path: str) -> _Header:
@@ -91,7 +87,7 @@ class NpzImage(Image):
         return array.reshape(self.shape, order="F" if self.header.fortran else "C")[box]
 
 
-def open_npz(path: Path, *, name: str | None = None, axes: str | None, memory_budget: int) -> Image:
+def open_npz(path: Path, *, name: str | None = None, memory_budget: int) -> Image:
     """Open one array of an ``.npz`` archive; ``name`` may be left out if it holds only one."""
     with reading(path, "npz"), zipfile.ZipFile(path) as archive:
         names = [member.removesuffix(".npy") for member in archive.namelist() if member.endswith(".npy")]
@@ -112,9 +108,9 @@ def open_npz(path: Path, *, name: str | None = None, axes: str | None, memory_bu
         return NpzImage(
             path=f"{path}/{name or names[0]}",
             format="npz",
-            axes=_axes(axes, header),
+            axes=default_axes(len(header.shape)),
             shape=header.shape,
-            dtype=check_dtype(header.stored),
+            dtype=header.stored,
             memory_budget=memory_budget,
             archive=str(path),
             member=member,

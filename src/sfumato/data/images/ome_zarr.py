@@ -18,19 +18,7 @@ import numpy as np
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
-from sfumato.data.images.image import (
-    Array,
-    Box,
-    DamageError,
-    Image,
-    PixelSize,
-    carry,
-    check_axes,
-    check_dtype,
-    default_axes,
-    fill_axes,
-    reading,
-)
+from sfumato.data.images.image import Array, Box, DamageError, Image, PixelSize, default_axes, fill_axes, reading
 from sfumato.data.images.zarr_array import CheckedArray, open_checked, store_at
 from sfumato.data.images.zarr_documents import is_array, read_document
 
@@ -101,12 +89,11 @@ def is_zarr(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _DOCUMENTS)
 
 
-def open_ome_zarr(path: Path | str, *, axes: str | None, memory_budget: int, level: int = 0) -> ZarrImage:
-    """Open an OME-Zarr image or a plain Zarr array.
+def open_ome_zarr(path: Path | str, *, memory_budget: int, level: int = 0) -> ZarrImage:
+    """Open an OME-Zarr image or a plain Zarr array, which has the last letters of ``STCZYX`` unless it names its axes.
 
     Args:
         path: A folder, or an address that Zarr can open (``https://``, ``s3://``).
-        axes: Override the axes in the metadata; plain arrays without axis names get the last letters of ``STCZYX``.
         memory_budget: Bytes that one call of ``read`` may take.
         level: Level of its pyramid; 0 is the highest resolution.
     """
@@ -115,15 +102,13 @@ def open_ome_zarr(path: Path | str, *, axes: str | None, memory_budget: int, lev
         found = _level(_attributes(store), level)
         array = open_checked(store, "" if found.name == "." else found.name)
         letters, ndim = found.letters or _dimension_names(array), len(array.shape)
-        stored = default_axes(ndim) if letters is None else check_axes(fill_axes(letters), ndim)
-        named = stored if axes is None else check_axes(axes, ndim)
         return ZarrImage(
             path=str(path),
             format=found.format,
-            axes=named,
+            axes=default_axes(ndim) if letters is None else fill_axes(letters),
             shape=array.shape,
-            dtype=check_dtype(array.dtype),
-            pixel_size=carry(found.pixel_size, stored, named),
+            dtype=array.dtype,
+            pixel_size=found.pixel_size,
             metadata=found.metadata,
             memory_budget=memory_budget,
             array=array,

@@ -161,14 +161,13 @@ class OutputImage:
     @classmethod
     def _open(cls, name: str, storage: Storage) -> Self:
         where: Path | str = name if "://" in name else Path(name)
-        finest = open_ome_zarr(where, axes=None, memory_budget=DEFAULT_MEMORY_BUDGET)
+        finest = open_ome_zarr(where, memory_budget=DEFAULT_MEMORY_BUDGET)
         attributes = _facts(storage.get("zarr.json")).get("attributes") or _facts(storage.get(".zattrs"))
         if "sfumato" not in attributes:
             raise ImageError(f"{name} was not made by sfumato; expected an image of its own; choose a new name")
         datasets = attributes.get("ome", attributes)["multiscales"][0]["datasets"]
         coarser = [
-            open_ome_zarr(where, axes=None, memory_budget=DEFAULT_MEMORY_BUDGET, level=level)
-            for level in range(1, len(datasets))
+            open_ome_zarr(where, memory_budget=DEFAULT_MEMORY_BUDGET, level=level) for level in range(1, len(datasets))
         ]
         return cls(name, storage, [finest, *coarser], datasets)
 

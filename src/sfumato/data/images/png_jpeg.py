@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image as PillowImage
 from PIL import JpegImagePlugin
 
-from sfumato.data.images.image import Array, Box, DamageError, Image, PixelSize, carry, check_axes, reading
+from sfumato.data.images.image import Array, Box, DamageError, Image, PixelSize, reading
 from sfumato.system.errors import ImageError
 
 __all__ = [
@@ -70,8 +70,8 @@ class RasterImage(Image):
 
     def _working_bytes(self, box: Box) -> int:
         # The file twice, Pillow's picture of up to 4 bytes a pixel, and ours.
-        pixels = self.shape[self.axes.index("Y")] * self.shape[self.axes.index("X")]
-        return Path(self.path).stat().st_size * 2 + pixels * 4 + self.nbytes
+        height, width = self.shape[:2]
+        return Path(self.path).stat().st_size * 2 + height * width * 4 + self.nbytes
 
     def _fetch(self, box: Box) -> Array:
         file = Path(self.path).read_bytes()
@@ -79,17 +79,17 @@ class RasterImage(Image):
         return pixels.reshape(self.shape)[box]
 
 
-def open_png(path: Path, *, axes: str | None, memory_budget: int) -> Image:
+def open_png(path: Path, *, memory_budget: int) -> Image:
     """Open a PNG file."""
-    return _open(path, "PNG", axes=axes, memory_budget=memory_budget)
+    return _open(path, "PNG", memory_budget)
 
 
-def open_jpeg(path: Path, *, axes: str | None, memory_budget: int) -> Image:
+def open_jpeg(path: Path, *, memory_budget: int) -> Image:
     """Open a JPEG file."""
-    return _open(path, "JPEG", axes=axes, memory_budget=memory_budget)
+    return _open(path, "JPEG", memory_budget)
 
 
-def _open(path: Path, format: str, *, axes: str | None, memory_budget: int) -> Image:
+def _open(path: Path, format: str, memory_budget: int) -> Image:
     with reading(path, format):
         size = path.stat().st_size
         if size > memory_budget:
@@ -101,14 +101,13 @@ def _open(path: Path, format: str, *, axes: str | None, memory_budget: int) -> I
         picture = _read_png(file) if format == "PNG" else _read_jpeg(file)
         stored = "YXC" if picture.channels > 1 else "YX"
         shape = (picture.height, picture.width, picture.channels)[: len(stored)]
-        named = stored if axes is None else check_axes(axes, len(shape))
         return RasterImage(
             path=str(path),
             format=format,
-            axes=named,
+            axes=stored,
             shape=shape,
             dtype=np.dtype("u2" if picture.bits == 16 else "u1"),
-            pixel_size=carry(picture.pixel_size, stored, named),
+            pixel_size=picture.pixel_size,
             metadata=picture.metadata,
             memory_budget=memory_budget,
         )

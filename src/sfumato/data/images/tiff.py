@@ -20,16 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import tifffile
 
-from sfumato.data.images.image import (
-    DamageError,
-    Image,
-    PixelSize,
-    carry,
-    check_axes,
-    check_dtype,
-    fill_axes,
-    reading,
-)
+from sfumato.data.images.image import DamageError, Image, PixelSize, fill_axes, reading
 from sfumato.data.images.ome_xml import is_ome, parse_ome
 from sfumato.data.images.png_jpeg import PRINT_PIXEL_M
 from sfumato.data.images.raw import RawImage
@@ -50,7 +41,7 @@ _MOST_TAGS = 4096
 logging.getLogger("tifffile").addHandler(logging.NullHandler())
 
 
-def open_tiff(path: Path, *, axes: str | None, memory_budget: int) -> Image:
+def open_tiff(path: Path, *, memory_budget: int) -> Image:
     """Open a TIFF file.
 
     Axes come from the OME-XML, ImageJ's metadata or tifffile's own note, without the axes of length 1 that the first
@@ -63,14 +54,13 @@ def open_tiff(path: Path, *, axes: str | None, memory_budget: int) -> Image:
             if not file.pages:
                 raise DamageError("it has no page", expected="at least one")
             stack = _ome_stack(file) if is_ome(file.pages.first.description) else _series_stack(file)
-            named = stack.axes if axes is None else check_axes(axes, len(stack.shape))
             facts: dict[str, Any] = {
                 "path": str(path),
                 "format": stack.format,
-                "axes": named,
+                "axes": stack.axes,
                 "shape": stack.shape,
-                "dtype": check_dtype(_stored_dtype(stack.page)),
-                "pixel_size": carry(stack.pixel_size, stack.axes, named),
+                "dtype": _stored_dtype(stack.page),
+                "pixel_size": stack.pixel_size,
                 "metadata": stack.metadata,
                 "memory_budget": memory_budget,
             }
