@@ -29,7 +29,7 @@ from io_samples import Sample, deltavision, mrc_header, pattern, write_samples
 from sfumato.data.images import png_jpeg, tiff_image
 from sfumato.data.images.image import AXES, Image, PixelSize, Region, arrange
 from sfumato.data.images.io import open_image, write_image
-from sfumato.data.images.tiff_codec import unpack
+from sfumato.data.images.tiff_image import unpack
 from sfumato.system.errors import ImageError, SfumatoError
 
 Array = npt.NDArray[Any]

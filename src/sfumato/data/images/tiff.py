@@ -24,14 +24,13 @@ from sfumato.data.images.image import DamageError, Image, PixelSize, fill_axes, 
 from sfumato.data.images.ome_xml import is_ome, parse_ome
 from sfumato.data.images.png_jpeg import PRINT_PIXEL_M
 from sfumato.data.images.raw import RawImage
-from sfumato.data.images.tiff_codec import Packing, can_unpack
-from sfumato.data.images.tiff_image import Grid, TiffImage
+from sfumato.data.images.tiff_image import JPEG, Grid, Packing, TiffImage, can_unpack
 
 __all__ = ["open_tiff"]
 
 _METRES = {2: 0.0254, 3: 0.01}
 _COMPLEX_INTEGERS = 5
-_FAX, _JPEG, _WEBP = 3, frozenset({6, 7, 33007, 34892}), frozenset({34927, 50001})
+_FAX, _WEBP = 3, frozenset({34927, 50001})
 _GREY, _RGB, _CMYK, _YCBCR = 1, 2, 5, 6
 _JPEG_COLOURS = {_RGB: _RGB, _YCBCR: _RGB, _CMYK: 4}
 """Colour space to decode to (JPEG number), by the photometric number in the TIFF."""
@@ -185,7 +184,7 @@ def _packed(path: Path, stack: _Stack, facts: dict[str, Any]) -> TiffImage:
 def _packing(page: Any) -> Packing:
     """Return how the samples of a page are packed; raises DamageError if they cannot be unpacked."""
     compression, predictor = int(page.compression), int(page.predictor)
-    subsampled = page.is_subsampled and compression not in _JPEG
+    subsampled = page.is_subsampled and compression not in JPEG
     if not can_unpack(compression, predictor) or subsampled:
         raise DamageError(
             f"it is compressed with {getattr(page.compression, 'name', compression)}, predictor {predictor}"
@@ -194,7 +193,7 @@ def _packing(page: Any) -> Packing:
             advice="save it again, for example with deflate",
         )
     options: dict[str, Any] = {}
-    if compression in _JPEG:
+    if compression in JPEG:
         options = {"tables": page.jpegtables, "bitspersample": page.bitspersample, **_jpeg_colours(page)}
     elif compression == _FAX:
         options = {"t4options": page.tags.valueof(292) or 0}
