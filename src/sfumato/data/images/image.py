@@ -16,8 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
-from typing import Any, Self
+from pathlib import Path, PurePath
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ __all__ = [
     "DamageError",
     "Image",
     "PixelSize",
+    "RawImage",
     "Region",
     "arrange",
     "check_axes",
@@ -54,6 +55,8 @@ Box = tuple[slice, ...]
 _DTYPES = {"bool"} | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 _DTYPES |= {"float16", "float32", "float64", "complex64", "complex128"}
 _QUOTE_LENGTH = 300
+_SMALL = 2**18
+"""Images up to this many bytes are faster to read whole than to map."""
 _KINDS = {"T": units.is_time, "Z": units.is_length, "Y": units.is_length, "X": units.is_length}
 """Checks the unit of the pixel size along each axis."""
 
@@ -157,14 +160,11 @@ def reading(path: str | PurePath, format: str) -> Iterator[None]:
     except PermissionError as error:
         raise ImageError(f"{path} may not be read; expected a readable {format} image; check its rights") from error
     except Exception as error:
-        damage = error if isinstance(error, DamageError) else _quoted(error)
+        quoted = f"{type(error).__name__}: {error}"[:_QUOTE_LENGTH]
+        damage = error if isinstance(error, DamageError) else DamageError(quoted)
         expected = damage.expected or f"a whole and valid {format} image"
         advice = damage.advice or "copy it again or save it again"
         raise ImageError(f"{path} could not be read: {damage}; expected {expected}; {advice}") from error
-
-
-def _quoted(error: Exception) -> DamageError:
-    return DamageError(f"{type(error).__name__}: {error}"[:_QUOTE_LENGTH])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +241,11 @@ class Image(ABC):
                     "memory_budget"
                 )
             array = np.ascontiguousarray(self._fetch(box), dtype=self.dtype)
-            kept = [length for axis, length in zip(self.axes, size, strict=True) if _is_range(region.get(axis))]
+            kept = [
+                length
+                for axis, length in zip(self.axes, size, strict=True)
+                if isinstance(region.get(axis, slice(None)), slice)
+            ]
             return array.reshape(kept)
 
     def _box(self, region: Region) -> Box:
@@ -252,21 +256,16 @@ class Image(ABC):
                 f"{self.path}: the region names the axes {sorted(unknown)}; expected some of {self.axes}; leave the "
                 "others out"
             )
-        return tuple(
-            self._slice(axis, length, region.get(axis)) for axis, length in zip(self.axes, self.shape, strict=True)
-        )
+        lengths = zip(self.axes, self.shape, strict=True)
+        return tuple(self._slice(axis, length, region.get(axis, slice(None))) for axis, length in lengths)
 
-    def _slice(self, axis: str, length: int, part: slice | int | None) -> slice:
+    def _slice(self, axis: str, length: int, part: slice | int) -> slice:
         """Return part of one axis as a slice with both ends inside the image."""
         try:
-            if isinstance(part, slice):
-                start = 0 if part.start is None else operator.index(part.start)
-                stop = length if part.stop is None else operator.index(part.stop)
-                fits = 0 <= start < stop <= length and part.step in (None, 1)
-            else:
-                start = 0 if part is None else operator.index(part)
-                stop = length if part is None else start + 1
-                fits = 0 <= start < stop <= length
+            span = part if isinstance(part, slice) else slice(operator.index(part), operator.index(part) + 1)
+            start = 0 if span.start is None else operator.index(span.start)
+            stop = length if span.stop is None else operator.index(span.stop)
+            fits = 0 <= start < stop <= length and span.step in (None, 1)
         except TypeError:
             fits = False
         if not fits:
@@ -285,8 +284,37 @@ class Image(ABC):
         """Read the pixels of one box, with all axes; may raise any exception."""
 
 
-def _is_range(part: slice | int | None) -> bool:
-    return part is None or isinstance(part, slice)
+@dataclass(frozen=True, kw_only=True)
+class RawImage(Image):
+    """An image whose pixels lie in one block of its file; regions are read through a memory map, small images whole.
+
+    Attributes:
+        offset: Start of the block, in bytes.
+        stored: Type of the pixels in the file, with its byte order.
+        fortran: Whether the first axis runs fastest.
+    """
+
+    offset: int
+    stored: np.dtype[Any]
+    fortran: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        held, expected = Path(self.path).stat().st_size, self.offset + math.prod(self.shape) * self.stored.itemsize
+        if self.offset < 0 or held < expected:
+            raise ImageError(
+                f"{self.path} has {held:,} bytes but its {self.format} header tells of {expected:,}: shape "
+                f"{self.shape} of {self.stored.name} from byte {self.offset}; expected the whole image; copy it again"
+            )
+
+    def _fetch(self, box: Box) -> Array:
+        order: Literal["C", "F"] = "F" if self.fortran else "C"
+        if self.nbytes <= _SMALL:
+            flat = np.fromfile(self.path, self.stored, math.prod(self.shape), offset=self.offset)
+            block: Array = flat.reshape(self.shape, order=order)
+        else:
+            block = np.memmap(self.path, self.stored, "r", self.offset, self.shape, order)
+        return np.array(block[box], dtype=self.dtype, order="C")
 
 
 def arrange(array: Array, axes: str, wanted: str) -> Array:

@@ -14,8 +14,7 @@ import numpy as np
 from mrcfile.dtypes import HEADER_DTYPE
 from mrcfile.utils import dtype_from_mode, spacegroup_is_volume_stack
 
-from sfumato.data.images.image import Image, PixelSize, default_axes, reading
-from sfumato.data.images.raw import RawImage
+from sfumato.data.images.image import Image, PixelSize, RawImage, default_axes, reading
 from sfumato.system.errors import ImageError
 
 __all__ = ["DELTAVISION_DTYPE", "DELTAVISION_ID", "is_mrc", "open_mrc"]

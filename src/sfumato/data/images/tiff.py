@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import tifffile
 
-from sfumato.data.images.image import DamageError, Image, PixelSize, fill_axes, reading
+from sfumato.data.images.image import DamageError, Image, PixelSize, RawImage, fill_axes, reading
 from sfumato.data.images.ome_xml import is_ome, parse_ome
 from sfumato.data.images.png_jpeg import PRINT_PIXEL_M
-from sfumato.data.images.raw import RawImage
 from sfumato.data.images.tiff_image import JPEG, Grid, Packing, TiffImage, can_unpack
 
 __all__ = ["open_tiff"]
