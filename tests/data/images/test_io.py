@@ -711,7 +711,7 @@ def test_a_name_is_taken_only_when_the_image_is_whole(
     with monkeypatch.context() as patch:
         for place in (
             "tifffile.imwrite",
-            "numpy.save",
+            "numpy.lib.format.write_array_header_1_0",
             "sfumato.data.images.png_jpeg.zlib.compressobj",
             "zarr.Array.__setitem__",
         ):

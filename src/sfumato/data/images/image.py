@@ -57,8 +57,8 @@ _DTYPES |= {"float16", "float32", "float64", "complex64", "complex128"}
 _QUOTE_LENGTH = 300
 _SMALL = 2**18
 """Images up to this many bytes are faster to read whole than to map."""
-_KINDS = {"T": units.is_time, "Z": units.is_length, "Y": units.is_length, "X": units.is_length}
-"""Checks the unit of the pixel size along each axis."""
+_UNITS = {"T": units.TIMES, "Z": units.LENGTHS, "Y": units.LENGTHS, "X": units.LENGTHS}
+"""Units of the pixel size along each axis."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def check_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
 def check_pixel_size(sizes: Mapping[str, PixelSize], axes: str) -> None:
     """Refuse pixel sizes for axes that do not exist or cannot have one."""
     for axis, size in sizes.items():
-        if axis not in axes or axis not in _KINDS or not _KINDS[axis](size.unit):
+        if axis not in axes or size.unit not in _UNITS.get(axis, ()):
             raise ImageError(
                 f"pixel size of {axis!r} is {size.value} {size.unit} for axes {axes}; expected a length for X, Y, Z or "
                 "a time for T, of axes that are there; leave the others out"
@@ -196,7 +196,7 @@ class Image(ABC):
         object.__setattr__(self, "dtype", check_dtype(self.dtype))
         if min(self.shape) < 1:
             raise ImageError(f"{self.path} has shape {self.shape}; expected at least one pixel; save the image again")
-        sizes = {a: s for a, s in self.pixel_size.items() if a in self.axes and a in _KINDS and _KINDS[a](s.unit)}
+        sizes = {a: s for a, s in self.pixel_size.items() if a in self.axes and s.unit in _UNITS.get(a, ())}
         object.__setattr__(self, "pixel_size", sizes)
 
     @property
@@ -229,8 +229,8 @@ class Image(ABC):
         Raises:
             ImageError: If the region lies outside, needs more than ``memory_budget`` or the file is damaged there.
         """
-        region = region or {}
-        box = self._box(region)
+        parts: Region = {**dict.fromkeys(self.axes, slice(None)), **(region or {})}
+        box = self._box(parts)
         size = tuple(part.stop - part.start for part in box)
         with reading(self.path, self.format):
             needed = math.prod(size) * self.dtype.itemsize + self._working_bytes(box)
@@ -241,15 +241,11 @@ class Image(ABC):
                     "memory_budget"
                 )
             array = np.ascontiguousarray(self._fetch(box), dtype=self.dtype)
-            kept = [
-                length
-                for axis, length in zip(self.axes, size, strict=True)
-                if isinstance(region.get(axis, slice(None)), slice)
-            ]
+            kept = [length for axis, length in zip(self.axes, size, strict=True) if isinstance(parts[axis], slice)]
             return array.reshape(kept)
 
     def _box(self, region: Region) -> Box:
-        """Return one checked slice per axis."""
+        """Return one checked slice per axis, from a region that names them all."""
         unknown = set(region) - set(self.axes)
         if unknown:
             raise ImageError(
@@ -257,7 +253,7 @@ class Image(ABC):
                 "others out"
             )
         lengths = zip(self.axes, self.shape, strict=True)
-        return tuple(self._slice(axis, length, region.get(axis, slice(None))) for axis, length in lengths)
+        return tuple(self._slice(axis, length, region[axis]) for axis, length in lengths)
 
     def _slice(self, axis: str, length: int, part: slice | int) -> slice:
         """Return part of one axis as a slice with both ends inside the image."""

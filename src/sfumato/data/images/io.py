@@ -98,10 +98,8 @@ def _open_file(path: Path, start: bytes, budget: int) -> Image:
     suffix = path.suffix.lower()
     if start.startswith((b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")):
         from sfumato.data.images.tiff import open_tiff as open_format
-    elif start.startswith(b"\x89PNG\r\n\x1a\n"):
-        from sfumato.data.images.png_jpeg import open_png as open_format
-    elif start.startswith(b"\xff\xd8\xff"):
-        from sfumato.data.images.png_jpeg import open_jpeg as open_format
+    elif start.startswith((b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")):
+        from sfumato.data.images.png_jpeg import open_picture as open_format
     elif start.startswith(b"\x93NUMPY"):
         from sfumato.data.images.npy import open_npy as open_format
     elif start.startswith(b"PK") and suffix == ".npz":
@@ -180,22 +178,23 @@ def write_image(
 
 
 def _write_png(path: Path, pixels: Array, axes: str, sizes: Mapping[str, PixelSize], notes: dict[str, Any]) -> None:
-    from sfumato.data.images.png_jpeg import check_png, write_png
+    from sfumato.data.images.png_jpeg import check_png, write_png_rows
 
     channels = pixels.shape[axes.index("C")] if "C" in axes else 1
     check_png(pixels.dtype, channels, sizes)
-    write_png(path, arrange(pixels, axes, "YXC" if "C" in axes else "YX"), sizes, notes)
+    rows = arrange(pixels, axes, "YXC" if "C" in axes else "YX")
+    write_png_rows(path, [rows], rows.shape, rows.dtype, sizes, notes)
 
 
 def _write_npy(path: Path, pixels: Array, axes: str, sizes: Mapping[str, PixelSize], notes: dict[str, Any]) -> None:
-    from sfumato.data.images.npy import write_npy
+    from sfumato.data.images.npy import write_npy_parts
 
     if sizes or notes:
         raise ImageError(
             f"pixel sizes {sorted(sizes)} and metadata {sorted(notes)} were given for a .npy file; expected none, as "
             "it holds numbers alone; leave them out, or write .tif or .zarr"
         )
-    write_npy(path, pixels)
+    write_npy_parts(path, [pixels], pixels.shape, pixels.dtype)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from numpy.lib import format as numpy_format
 from sfumato.data.images.image import Array, Box, DamageError, Image, RawImage, default_axes, reading
 from sfumato.system.errors import ImageError
 
-__all__ = ["NpzImage", "open_npy", "open_npz", "write_npy", "write_npy_parts"]
+__all__ = ["NpzImage", "open_npy", "open_npz", "write_npy_parts"]
 
 
 class _Header(NamedTuple):
@@ -115,12 +115,6 @@ def open_npz(path: Path, *, name: str | None = None, memory_budget: int) -> Imag
             member=member,
             header=header,
         )
-
-
-def write_npy(path: Path, array: Array) -> None:
-    """Write an array with its axes in the order given."""
-    with path.open("wb") as file:
-        np.save(file, np.ascontiguousarray(array), allow_pickle=False)
 
 
 def write_npy_parts(path: Path, parts: Iterable[Array], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

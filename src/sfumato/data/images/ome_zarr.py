@@ -18,7 +18,17 @@ import numpy as np
 from zarr.abc.store import Store
 from zarr.storage import LocalStore
 
-from sfumato.data.images.image import Array, Box, DamageError, Image, PixelSize, default_axes, fill_axes, reading
+from sfumato.data.images.image import (
+    DEFAULT_MEMORY_BUDGET,
+    Array,
+    Box,
+    DamageError,
+    Image,
+    PixelSize,
+    default_axes,
+    fill_axes,
+    reading,
+)
 from sfumato.data.images.zarr_array import CheckedArray, open_checked, store_at
 from sfumato.data.images.zarr_documents import is_array, read_document
 
@@ -56,8 +66,8 @@ class ZarrImage(Image):
     def _fetch(self, box: Box) -> Array:
         if self.folder is None:
             return self.array[box]
-        files = self._files()
-        touched = [self._touched(part, size) for part, size in zip(box, files, strict=True)]
+        files = self.array.shards or self.array.chunks  # pixels that share a file
+        touched = [range(part.start // size, -(-part.stop // size)) for part, size in zip(box, files, strict=True)]
         present = [index for index in itertools.product(*touched) if self._exists(index)]
         if len(present) == math.prod(len(part) for part in touched):
             return self.array[box]
@@ -72,14 +82,6 @@ class ZarrImage(Image):
             result[place] = self.array[tuple(spans)]
         return result
 
-    def _files(self) -> tuple[int, ...]:
-        """Shape of the pixels in one file."""
-        return self.array.shards or self.array.chunks
-
-    @staticmethod
-    def _touched(part: slice, size: int) -> range:
-        return range(part.start // size, -(-part.stop // size))
-
     def _exists(self, index: tuple[int, ...]) -> bool:
         return Path(self.folder or "", self.array.metadata.encode_chunk_key(index)).is_file()
 
@@ -89,7 +91,7 @@ def is_zarr(folder: Path) -> bool:
     return any((folder / name).is_file() for name in _DOCUMENTS)
 
 
-def open_ome_zarr(path: Path | str, *, memory_budget: int, level: int = 0) -> ZarrImage:
+def open_ome_zarr(path: Path | str, *, memory_budget: int = DEFAULT_MEMORY_BUDGET, level: int = 0) -> ZarrImage:
     """Open an OME-Zarr image or a plain Zarr array, which has the last letters of ``STCZYX`` unless it names its axes.
 
     Args:

@@ -24,16 +24,7 @@ from PIL import JpegImagePlugin
 from sfumato.data.images.image import Array, Box, DamageError, Image, PixelSize, reading
 from sfumato.system.errors import ImageError
 
-__all__ = [
-    "PRINT_PIXEL_M",
-    "RasterImage",
-    "check_png",
-    "jpeg_frame",
-    "open_jpeg",
-    "open_png",
-    "write_png",
-    "write_png_rows",
-]
+__all__ = ["PRINT_PIXEL_M", "RasterImage", "check_png", "jpeg_frame", "open_picture", "write_png_rows"]
 
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 PRINT_PIXEL_M = 0.0254 / 4800
@@ -79,17 +70,10 @@ class RasterImage(Image):
         return pixels.reshape(self.shape)[box]
 
 
-def open_png(path: Path, *, memory_budget: int) -> Image:
-    """Open a PNG file."""
-    return _open(path, "PNG", memory_budget)
-
-
-def open_jpeg(path: Path, *, memory_budget: int) -> Image:
-    """Open a JPEG file."""
-    return _open(path, "JPEG", memory_budget)
-
-
-def _open(path: Path, format: str, memory_budget: int) -> Image:
+def open_picture(path: Path, *, memory_budget: int) -> Image:
+    """Open a PNG or JPEG file."""
+    with path.open("rb") as start:
+        format = "PNG" if start.read(len(_PNG_MAGIC)) == _PNG_MAGIC else "JPEG"
     with reading(path, format):
         size = path.stat().st_size
         if size > memory_budget:
@@ -216,18 +200,6 @@ def check_png(dtype: np.dtype[Any], channels: int, pixel_size: Mapping[str, Pixe
         _pixels_per_m(pixel_size)
 
 
-def write_png(path: Path, pixels: Array, pixel_size: Mapping[str, PixelSize], metadata: Mapping[str, Any]) -> None:
-    """Write a PNG file.
-
-    Args:
-        path: Path of the file to write.
-        pixels: uint8 or uint16, shape (Y, X) or (Y, X, C) with 1 to 4 channels.
-        pixel_size: Pixel sizes for X and Y; stored as whole pixels per metre.
-        metadata: JSON values to store with the pixels.
-    """
-    write_png_rows(path, [pixels], pixels.shape, pixels.dtype, pixel_size, metadata)
-
-
 def write_png_rows(
     path: Path,
     parts: Iterable[Array],
@@ -236,7 +208,16 @@ def write_png_rows(
     pixel_size: Mapping[str, PixelSize],
     metadata: Mapping[str, Any],
 ) -> None:
-    """Write a PNG file like :func:`write_png`, from parts of its rows."""
+    """Write a PNG file.
+
+    Args:
+        path: Path of the file to write.
+        parts: Rows that, concatenated, are the pixels.
+        shape: (Y, X) or (Y, X, C) with 1 to 4 channels.
+        dtype: uint8 or uint16.
+        pixel_size: Pixel sizes for X and Y; stored as whole pixels per metre.
+        metadata: JSON values to store with the pixels.
+    """
     height, width, channels = (*shape, 1)[:3]
     colour = {1: _GREY, 2: _GREY_ALPHA, 3: _COLOUR, 4: _COLOUR_ALPHA}[channels]
     with path.open("wb") as file:

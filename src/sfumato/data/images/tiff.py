@@ -28,6 +28,7 @@ from sfumato.data.images.tiff_image import JPEG, Grid, Packing, TiffImage, can_u
 __all__ = ["open_tiff"]
 
 _METRES = {2: 0.0254, 3: 0.01}
+"""Length of each unit of the resolution tags."""
 _COMPLEX_INTEGERS = 5
 _FAX, _WEBP = 3, frozenset({34927, 50001})
 _GREY, _RGB, _CMYK, _YCBCR = 1, 2, 5, 6
@@ -132,7 +133,7 @@ def _series_stack(file: tifffile.TiffFile) -> _Stack:
     if series.kind == "shaped":
         note = json.loads(page.shaped_description or "{}")
     axes = _letters(series.axes, samples=page.samplesperpixel > 1 and series.axes.count("C") == 0)
-    sizes = _imagej_sizes(file.imagej_metadata or {}, page) if file.is_imagej else _tag_sizes(page, _METRES)
+    sizes = _imagej_sizes(file.imagej_metadata or {}, page) if file.is_imagej else _tag_sizes(page)
     for axis, size in note.get("pixel_size", {}).items():
         sizes[axis] = PixelSize(*size)
     block = series.dataoffset
@@ -255,17 +256,17 @@ def _imagej_sizes(note: Mapping[str, Any], page: Any) -> dict[str, PixelSize]:
     sizes["Z"] = PixelSize.known(_positive(note.get("spacing")), unit)
     sizes["T"] = PixelSize.known(_positive(note.get("finterval")), "second")
     known = {axis: size for axis, size in sizes.items() if size is not None}
-    return known or _tag_sizes(page, _METRES)
+    return known or _tag_sizes(page)
 
 
 def _positive(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _tag_sizes(page: Any, metres: Mapping[int, float]) -> dict[str, PixelSize]:
+def _tag_sizes(page: Any) -> dict[str, PixelSize]:
     """Pixel sizes from the resolution tags, unless they are meant for a printer."""
     tag = page.tags.get("ResolutionUnit")
-    metre = metres.get(int(tag.value)) if tag is not None else None
+    metre = _METRES.get(int(tag.value)) if tag is not None else None
     if metre is None:
         return {}
     sizes = {axis: metre / density for axis, density in _densities(page)}

@@ -1,6 +1,6 @@
 """Convert the units of length and time found in files to the spelling of OME-Zarr (``micrometer``)."""
 
-__all__ = ["SYMBOLS", "is_length", "is_time", "ratio", "unit_from"]
+__all__ = ["LENGTHS", "SYMBOLS", "TIMES", "ratio", "unit_from"]
 
 _PREFIXES = {
     "yotta": ("Y", 24),
@@ -24,18 +24,20 @@ _PREFIXES = {
     "zepto": ("z", -21),
     "yocto": ("y", -24),
 }
-_LENGTHS = {f"{prefix}meter": 10.0**power for prefix, (_, power) in _PREFIXES.items()} | {
+LENGTHS = {f"{prefix}meter": 10.0**power for prefix, (_, power) in _PREFIXES.items()} | {
     "angstrom": 1e-10,
     "inch": 0.0254,
     "foot": 0.3048,
     "yard": 0.9144,
     "mile": 1609.344,
 }
-_TIMES = {f"{prefix}second": 10.0**power for prefix, (_, power) in _PREFIXES.items()} | {
+"""Metres in each unit of length."""
+TIMES = {f"{prefix}second": 10.0**power for prefix, (_, power) in _PREFIXES.items()} | {
     "minute": 60.0,
     "hour": 3600.0,
     "day": 86400.0,
 }
+"""Seconds in each unit of time."""
 
 SYMBOLS = (
     {f"{prefix}meter": f"{symbol}m" for prefix, (symbol, _) in _PREFIXES.items()}
@@ -71,16 +73,6 @@ def unit_from(text: str) -> str | None:
     return word if word in SYMBOLS else None
 
 
-def is_length(unit: str) -> bool:
-    """Whether this is a unit of length."""
-    return unit in _LENGTHS
-
-
-def is_time(unit: str) -> bool:
-    """Whether this is a unit of time."""
-    return unit in _TIMES
-
-
 def ratio(unit: str, other: str) -> float | None:
     """Number of other units per unit, or None if one is a length and the other a time.
 
@@ -88,7 +80,7 @@ def ratio(unit: str, other: str) -> float | None:
         >>> ratio("minute", "second")
         60.0
     """
-    for family in (_LENGTHS, _TIMES):
+    for family in (LENGTHS, TIMES):
         if unit in family and other in family:
             return family[unit] / family[other]
     return None
