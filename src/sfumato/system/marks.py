@@ -24,6 +24,7 @@ __all__ = [
     "PRODUCER",
     "SOFTWARE",
     "Kind",
+    "json_object",
     "json_with",
     "text_like",
 ]
@@ -61,7 +62,7 @@ def text_like(name: str, is_ours: Callable[[str], bool]) -> Kind:
 
 def json_with(name: str, keys: Collection[str]) -> Kind:
     """Make a kind of JSON file that is recognised by its keys."""
-    return Kind(name, lambda path: _values(_text(path)).keys() >= set(keys))
+    return Kind(name, lambda path: json_object(_text(path)).keys() >= set(keys))
 
 
 def _is_picture(path: Path) -> bool:
@@ -124,7 +125,7 @@ def _is_journal(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     if (folder / "job.json").exists():
-        return _values(_text(folder / "job.json")).keys() >= set(_JOB)
+        return json_object(_text(folder / "job.json")).keys() >= set(_JOB)
     return all(path.name in _JOURNAL_FILES or path.name.endswith(_JOURNAL_SUFFIXES) for path in folder.iterdir())
 
 
@@ -136,7 +137,8 @@ def _text(path: Path) -> str:
         return file.read(_MOST_TEXT).decode(errors="replace")
 
 
-def _values(text: str) -> dict[str, Any]:
+def json_object(text: str | bytes) -> dict[str, Any]:
+    """Parse the JSON object in a text; empty if the text is something else."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):

@@ -8,7 +8,6 @@ differs there, but a file of the same size in which a few bytes were changed els
 
 import hashlib
 import itertools
-import json
 import math
 import os
 import stat
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from sfumato.system.errors import ImageError
+from sfumato.system.marks import json_object
 
 __all__ = ["Identity", "identify", "stored_at"]
 
@@ -130,10 +130,10 @@ def _store_parts(name: str) -> Iterator[bytes]:
                 found = True
                 yield f"{folder}{key}".encode()
                 yield content
-        array = _json(documents["zarr.json"]) if documents["zarr.json"] else _json(documents[".zarray"])
+        array = json_object(documents["zarr.json"] or documents[".zarray"] or b"")
         if "shape" in array:
             break
-        attributes = array.get("attributes") or _json(documents[".zattrs"])
+        attributes = array.get("attributes") or json_object(documents[".zattrs"] or b"")
         path = _first_dataset(attributes)
         if path is None or folder:
             if not found:
@@ -146,14 +146,6 @@ def _store_parts(name: str) -> Iterator[bytes]:
             size, head, tail = chunk
             yield key.encode()
             yield size.to_bytes(8, "little") + head + tail
-
-
-def _json(document: bytes | None) -> dict[str, Any]:
-    try:
-        values = json.loads(document or b"{}")
-    except ValueError:
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def _first_dataset(attributes: dict[str, Any]) -> str | None:

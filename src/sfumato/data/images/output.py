@@ -29,6 +29,7 @@ from sfumato.data.images.ome_zarr import ZarrImage, open_ome_zarr
 from sfumato.data.images.ome_zarr_writer import Version, create_ome_zarr, halve_pixels
 from sfumato.data.images.storage import Storage, storage_at
 from sfumato.system.errors import ImageError
+from sfumato.system.marks import json_object
 
 __all__ = ["OutputImage", "OutputLevel"]
 
@@ -280,18 +281,11 @@ class OutputImage:
 
 def _facts(document: bytes | None) -> dict[str, Any]:
     """Extract the metadata entries that identify an image; Zarr versions may write the rest differently."""
-    try:
-        content = json.loads(document or b"{}")
-    except ValueError:
-        return {}
+    content = json_object(document or b"")
     if isinstance(own := content.get("attributes", content).get("sfumato"), dict):
         own.pop(_NOTES, None)
-    told = {
-        key: content[key]
-        for key in ("attributes", "shape", "dtype", "data_type", "chunks", "chunk_grid")
-        if key in content
-    }
-    return told or content
+    identifying = ("attributes", "shape", "dtype", "data_type", "chunks", "chunk_grid")
+    return {key: content[key] for key in identifying if key in content} or content
 
 
 def _crc(pixels: Array) -> int:

@@ -14,6 +14,7 @@ from sfumato.data.images.identity import identify
 from sfumato.data.images.io import open_image
 from sfumato.data.images.storage import storage_at
 from sfumato.system.errors import ImageError
+from sfumato.system.marks import json_object
 
 __all__ = ["check_sidecar", "needs_sidecar", "origin_of", "sidecar_of", "write_sidecar"]
 
@@ -81,8 +82,7 @@ def _read(sidecar: Path) -> dict[str, Any] | None:
     try:
         if sidecar.stat().st_size > _LONGEST:
             return None
-        document = json.loads(sidecar.read_bytes())
-    except (OSError, ValueError):
+        document = json_object(sidecar.read_bytes())
+    except OSError:
         return None
-    is_ours = isinstance(document, dict) and isinstance(document.get("sfumato"), dict)
-    return document if is_ours else None
+    return document if isinstance(document.get("sfumato"), dict) else None
