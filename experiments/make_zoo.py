@@ -29,7 +29,8 @@ from sfumato.evaluation.calibrate import calibrate, cross_validate, restore_held
 from sfumato.evaluation.compared_methods import Method
 from sfumato.export.card import Credits, model_card
 from sfumato.models import recipe as recipes
-from sfumato.models.model_file import JSON, LoadedModel, ModelInfo, save_model, set_calibration
+from sfumato.models.model_file import JSON, LoadedModel, ModelInfo, save_model
+from sfumato.models.model_updates import set_calibration
 from sfumato.models.recipe import Recipe
 from sfumato.restoration.conditions import as_restored
 from sfumato.restoration.in_memory import restore

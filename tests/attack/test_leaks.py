@@ -15,7 +15,7 @@ from pair_folders import TINY
 from sfumato.data.images.io import write_image
 from sfumato.data.pairs import find_pairs, split_pairs
 from sfumato.models.intervals import Correction, Sampled
-from sfumato.models.model_file import set_calibration
+from sfumato.models.model_updates import set_calibration
 from sfumato.models.recipe import parse
 from sfumato.system.errors import ModelFileError, PairingError
 from sfumato.training.train import train

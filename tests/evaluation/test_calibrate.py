@@ -19,7 +19,8 @@ from sfumato.evaluation.calibration_page import draw_calibration, reliability_cu
 from sfumato.evaluation.compared_methods import model_method
 from sfumato.evaluation.inspection import describe
 from sfumato.models.intervals import Correction, Sampled
-from sfumato.models.model_file import load, set_calibration
+from sfumato.models.model_file import load
+from sfumato.models.model_updates import set_calibration
 from sfumato.models.recipe import parse
 from sfumato.restoration.intervals import sampled_by, why_uncalibrated
 from sfumato.restoration.planning import Settings

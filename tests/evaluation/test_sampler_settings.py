@@ -25,7 +25,7 @@ from sfumato.evaluation.inspection import crops
 from sfumato.evaluation.sampler_settings import Comparison, Setting, compare_settings, recommend, summarise_settings
 from sfumato.evaluation.sampler_settings_page import draw_steps, explain, step_table
 from sfumato.models.intervals import Correction, Sampled
-from sfumato.models.model_file import set_calibration, set_sampling
+from sfumato.models.model_updates import set_calibration, set_sampling
 from sfumato.statistics.rank_histogram import central_interval
 from sfumato.system.errors import RecipeError
 from sfumato.training.preparation import open_test_set

@@ -18,7 +18,8 @@ from sfumato.data.normalize import Normalization
 from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model
 from sfumato.models.intervals import Correction, Sampled
-from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model, set_calibration, set_sampling
+from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model
+from sfumato.models.model_updates import set_calibration, set_sampling
 from sfumato.models.recipe import ModelRecipe, Recipe
 from sfumato.models.safetensors_file import open_tensors
 from sfumato.system.errors import ModelFileError, RunError

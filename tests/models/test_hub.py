@@ -19,7 +19,7 @@ from sfumato.export.card import Credits
 from sfumato.export.hub import export_hub
 from sfumato.models.hub import HubAddress
 from sfumato.models.intervals import Correction, Sampled
-from sfumato.models.model_file import set_calibration
+from sfumato.models.model_updates import set_calibration
 from sfumato.system.errors import ModelFileError
 
 CREDITS = Credits("CC-BY-4.0", ("Ada Lovelace", "Mary Somerville"))
@@ -124,7 +124,7 @@ try:
     main()
 except SystemExit as ended:
     assert not ended.code, ended.code
-from sfumato.models.model_file import set_calibration
+from sfumato.models.model_updates import set_calibration
 set_calibration("hf://lab/denoiser", None, {str(copy)!r})
 """,
         HF_HOME=str(tmp_path / "home"),

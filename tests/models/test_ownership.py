@@ -14,7 +14,8 @@ from sfumato.data.normalize import Normalization
 from sfumato.figures.panels import save_picture
 from sfumato.figures.plotting import new_figure, save_figure
 from sfumato.models.build import build_model
-from sfumato.models.model_file import ModelInfo, has_weights_of, is_model, save_model, set_calibration
+from sfumato.models.model_file import ModelInfo, is_model, save_model
+from sfumato.models.model_updates import has_weights_of, set_calibration
 from sfumato.models.ownership import Written, check_outputs, image_with
 from sfumato.models.recipe import parse
 from sfumato.system.errors import OverwriteError

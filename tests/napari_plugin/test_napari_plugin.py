@@ -16,7 +16,8 @@ import pytest
 
 import sfumato
 from sfumato.models.intervals import Correction, Sampled
-from sfumato.models.model_file import save_model, set_calibration
+from sfumato.models.model_file import save_model
+from sfumato.models.model_updates import set_calibration
 
 napari = pytest.importorskip("napari", reason="napari is not installed", exc_type=ImportError)
 pytest.importorskip("qtpy", reason="no Qt binding is installed", exc_type=ImportError)

@@ -10,7 +10,8 @@ import sfumato
 from pair_folders import make_pairs
 from sfumato.data.images.pixels import ArrayImage
 from sfumato.models.intervals import Correction, Sampled
-from sfumato.models.model_file import LoadedModel, set_calibration
+from sfumato.models.model_file import LoadedModel
+from sfumato.models.model_updates import set_calibration
 from sfumato.restoration import interactive
 from sfumato.restoration.conditions import Measured
 from sfumato.restoration.interactive import FieldOfView, Parts

@@ -8,13 +8,16 @@ that only :math:`\lambda` is fitted to the held-out images; recalibration fits a
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from torch import Tensor
 
 from sfumato.statistics.conformal import num_units_needed
 
-__all__ = ["FLOOR", "Correction", "Method", "Sampled"]
+if TYPE_CHECKING:  # pydantic takes long to import
+    from sfumato.models.recipe import SampleRecipe
+
+__all__ = ["FLOOR", "Correction", "Method", "Sampled", "sampled_as"]
 
 Method: TypeAlias = Literal["risk_control", "rcps", "recalibrated"]
 
@@ -41,6 +44,11 @@ class Sampled:
     eta: float
     last_noise: float = 1e-6
     grid: Literal["log_snr", "uniform"] = "log_snr"
+
+
+def sampled_as(sample: "SampleRecipe", num_samples: int) -> Sampled:
+    """Return the sampling settings of a recipe in the form that a calibration stores."""
+    return Sampled(num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise, sample.grid)
 
 
 @dataclass(frozen=True)

@@ -21,33 +21,38 @@ from sfumato.data.seen import SeenImages
 from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model, least_weights
 from sfumato.models.hub import check_hash, local_file
-from sfumato.models.intervals import Correction, Sampled
+from sfumato.models.intervals import Correction
 from sfumato.models.safetensors_file import Spec, TensorFile, differences, layout, open_tensors, write_tensors
 from sfumato.system.device import usable_device
 from sfumato.system.errors import ModelFileError, RecipeError, RunError
 
 if TYPE_CHECKING:
-    from sfumato.models.recipe import Recipe, SampleRecipe
+    from sfumato.models.recipe import Recipe
 
 __all__ = [
     "JSON",
     "LoadedModel",
     "ModelInfo",
     "check_loaded",
-    "has_weights_of",
     "inspect_model",
     "is_model",
     "load",
-    "sampled_as",
+    "read_stored",
     "save_model",
-    "set_calibration",
-    "set_sampling",
 ]
 
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _MOST_RECIPE = 2**16
 _HALF = (torch.float16, torch.bfloat16)
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "condition_channels": ((int,), "a number"),
+    "target_channels": ((int,), "a number"),
+    "audit": ((dict,), "names and values"),
+    "provenance": ((dict,), "names and values"),
+    "factor": ((list, type(None)), "a number per axis"),
+}
+"""Types of values in the metadata of a file, and what an error calls them."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +137,7 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
     faults = differences(_as_loaded(layout(model_state)), layout(_outline(info).state_dict()))
     if faults:
         raise ModelFileError(f"cannot write {path}: the weights are not those of the recipe's networks: {faults}")
-    bad = [name for name, tensor in model_state.items() if not bool(tensor.isfinite().all())]
-    if bad:
+    if bad := _not_finite(model_state):
         raise RunError(
             f"cannot write {path}: {len(bad)} of its tensors, {bad[0]!r} first, have weights that are not finite; "
             "start a new run with a lower train.learning_rate"
@@ -161,7 +165,11 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
         info, model = _check(file)
         tensors, found = file.read()
     check_hash(path, found, sha256, demanded)
-    _check_finite(path, tensors)
+    if bad := _not_finite(tensors):
+        raise ModelFileError(
+            f"{path} has weights that are NaN or infinite, first in {bad[0]!r}; expected finite numbers; ask for the "
+            "model again where it came from, or train it again"
+        )
     tensors = {name: tensors.pop(name).to(torch.float32) for name in list(tensors)}
     model.load_state_dict(tensors, assign=True)
     return LoadedModel(model.to(at).eval(), info, found)
@@ -187,71 +195,6 @@ def check_loaded(model: object) -> None:
     raise ModelFileError(f"the model is a {type(model).__name__}; expected what sfumato.load gives; load a model file")
 
 
-def set_calibration(
-    path: str | Path,
-    calibration: Correction | None,
-    out: str | Path | None = None,
-    *,
-    sha256: str | None = None,
-) -> Path:
-    """Write a calibration to a model file or to a copy of it; its weights do not change.
-
-    Args:
-        path: Path of the model file.
-        calibration: Result of `sfumato calibrate`; None removes the calibration.
-        out: Path of the copy; if None, the file is replaced, whole or not at all.
-        sha256: Hash of the file that was calibrated; an ongoing training may have written another since.
-
-    Raises:
-        ModelFileError: If it is not a model file, or not the one that was calibrated.
-        RunError: If it cannot be written.
-    """
-    written = Path(path if out is None else out)
-    info, tensors = _read(path, sha256)
-    save_model(written, tensors, dataclasses.replace(info, calibration=calibration))
-    return written
-
-
-def set_sampling(path: str | Path, sample: "SampleRecipe", *, sha256: str | None = None) -> ModelInfo:
-    """Write sampling settings to a model file; its weights do not change.
-
-    A calibration made with other sampling settings would no longer hold, and is removed.
-
-    Args:
-        path: Path of the model file, replaced whole or not at all.
-        sample: The `sample` section of its recipe.
-        sha256: Hash of the file that the settings were found with.
-
-    Returns:
-        The new contents of the file except the weights.
-
-    Raises:
-        ModelFileError: If it is not a model file, or not the expected one.
-        RunError: If it cannot be written.
-    """
-    info, tensors = _read(path, sha256)
-    recipe, known = info.recipe.model_copy(update={"sample": sample}), info.calibration
-    if known is not None and known.sampled != sampled_as(sample, known.sampled.num_samples):
-        known = None
-    info = dataclasses.replace(info, recipe=recipe, calibration=known)
-    save_model(path, tensors, info)
-    return info
-
-
-def has_weights_of(path: str | Path, other: str | Path) -> bool:
-    """Whether a file is a model with exactly the weights of another, whatever its other contents."""
-    try:
-        (_, weights), (_, wanted) = _read(path, None), _read(other, None)
-    except ModelFileError:
-        return False
-    return layout(weights) == layout(wanted) and all(torch.equal(weights[name], wanted[name]) for name in wanted)
-
-
-def sampled_as(sample: "SampleRecipe", num_samples: int) -> Sampled:
-    """Return the sampling settings of a recipe in the form that a calibration stores."""
-    return Sampled(num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise, sample.grid)
-
-
 def is_model(path: Path) -> bool:
     """Whether a file is a sfumato model file; its weights are not read."""
     try:
@@ -259,6 +202,17 @@ def is_model(path: Path) -> bool:
             return True
     except ModelFileError:
         return False
+
+
+def read_stored(path: str | Path) -> tuple[ModelInfo, dict[str, Tensor], str]:
+    """Read a model file with its weights as stored; the last result is the SHA-256 of the file.
+
+    Raises:
+        ModelFileError: As for :func:`load`.
+    """
+    with open_tensors(local_file(path)[0], "model") as file:
+        info, _ = _check(file)
+        return info, *file.read()
 
 
 def inspect_model(path: str | Path) -> ModelInfo:
@@ -269,19 +223,6 @@ def inspect_model(path: str | Path) -> ModelInfo:
     """
     with open_tensors(local_file(path)[0], "model") as file:
         return _check(file)[0]
-
-
-def _read(path: str | Path, sha256: str | None) -> tuple[ModelInfo, dict[str, Tensor]]:
-    """Read a model file, with its weights as stored."""
-    with open_tensors(local_file(path)[0], "model") as file:
-        info, _ = _check(file)
-        tensors, found = file.read()
-    if sha256 is not None and found != sha256:
-        raise ModelFileError(
-            f"{path} has the SHA-256 {found:.12} and had {sha256:.12} when it was measured: somebody wrote it "
-            "meanwhile, and nothing was changed; wait until its training has ended, and rerun the command"
-        )
-    return info, tensors
 
 
 def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:
@@ -301,15 +242,11 @@ def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:
     return info, model
 
 
-def _check_finite(path: str | Path, tensors: Mapping[str, Tensor]) -> None:
-    """Refuse weights that are not finite, which would make every restored pixel NaN."""
-    for name, tensor in tensors.items():
-        # The minimum and maximum are NaN if any weight is, and need no memory.
-        if tensor.is_floating_point() and tensor.numel() and not bool(torch.stack(tensor.aminmax()).isfinite().all()):
-            raise ModelFileError(
-                f"{path} has weights that are NaN or infinite, first in {name!r}; expected finite numbers; ask for the "
-                "model again where it came from, or train it again"
-            )
+def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors with weights that are not finite, which would make every restored pixel NaN."""
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()}
+    # The minimum and maximum are NaN if any weight is, and need no memory.
+    return [name for name, tensor in floats.items() if not bool(torch.stack(tensor.aminmax()).isfinite().all())]
 
 
 def _outline(info: ModelInfo) -> CVDM:
@@ -323,23 +260,18 @@ def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
     return {name: spec._replace(dtype=torch.float32) if spec.dtype in _HALF else spec for name, spec in specs.items()}
 
 
-def _to_metadata(info: ModelInfo) -> dict[str, JSON]:
+def _to_metadata(info: ModelInfo) -> dict[str, Any]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    sides = {name: values[name].to_json() for name in ("condition", "target")}
-    factor: JSON = None if info.factor is None else list(info.factor)
-    calibration: JSON = None if info.calibration is None else info.calibration.to_json()
-    recipe = info.recipe.model_dump(mode="json")
-    del values["seen"]
-    seen = {} if info.seen is None else {"seen": info.seen.to_json()}  # files without it keep their bytes
-    return {**values, **sides, "factor": factor, "calibration": calibration, "recipe": recipe, **seen}
+    if info.seen is None:
+        del values["seen"]  # files without it keep their bytes
+    own = {name: value.to_json() for name, value in values.items() if hasattr(value, "to_json")}
+    return {**values, **own, "recipe": info.recipe.model_dump(mode="json")}
 
 
 def _from_metadata(file: TensorFile) -> ModelInfo:
     """Parse the info of an untrusted file."""
-    from pydantic import (
-        TypeAdapter,
-        ValidationError,
-    )  # here, since it takes long to import and `sfumato.load` is a public name
+    # Imported here, since it takes long and `sfumato.load` is a public name.
+    from pydantic import TypeAdapter, ValidationError
 
     from sfumato.models.recipe import Recipe
 
@@ -354,26 +286,19 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
         if field.name not in file.metadata and field.default is dataclasses.MISSING:
             raise fail(f"it has no {field.name!r}")
         values[field.name] = file.metadata.get(field.name)
-    for name in ("condition_channels", "target_channels"):
-        if type(values[name]) is not int:
-            raise fail(f"{name} is {values[name]!r:.100}, expected a number")
-    for name in ("audit", "provenance"):
-        if not isinstance(values[name], dict):
-            raise fail(f"{name} is {values[name]!r:.100}, expected names and values")
-    if values["factor"] is not None:
-        if not isinstance(values["factor"], list):
-            raise fail(f"factor is {values['factor']!r:.100}, expected a number per axis")
-        values["factor"] = tuple(values["factor"])
+    for name, (kinds, expected) in _KINDS.items():
+        if type(values[name]) not in kinds:
+            raise fail(f"{name} is {values[name]!r:.100}, expected {expected}")
     if len(json.dumps(values["recipe"])) > _MOST_RECIPE:
         raise fail(f"its recipe has more than {_MOST_RECIPE} characters")
     try:
         recipe = Recipe.model_validate(values["recipe"])
         sides = {name: Normalization.from_json(values[name]) for name in ("condition", "target")}
-        calibration = TypeAdapter(Correction | None).validate_python(
-            values["calibration"], strict=False, extra="forbid"
-        )
+        calibration = TypeAdapter(Correction | None).validate_python(values["calibration"], extra="forbid")
         seen = None if values["seen"] is None else SeenImages.from_json(values["seen"])
-        return ModelInfo(**{**values, **sides, "recipe": recipe, "calibration": calibration, "seen": seen})
+        factor = None if values["factor"] is None else tuple(values["factor"])
+        read = {"recipe": recipe, "calibration": calibration, "seen": seen, "factor": factor}
+        return ModelInfo(**{**values, **sides, **read})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
