@@ -18,7 +18,7 @@ from torch import Tensor
 from bars import Bars
 from sfumato import CVDM, LearnedSchedule, sample
 from sfumato.nn import UNet
-from sfumato.nn.blocks import Normalization
+from sfumato.nn.blocks import NormKind as Normalization
 
 BATCH, SIDE, NUM_STEPS = 4, 128, 8
 

@@ -37,8 +37,8 @@ UNCLEAR = {
     "-.Inf": "finite",
     ".nan": "finite",
     "1.0e+400": "finite",
-    "9" * 5000: "is no plain number",
-    "0x" + "f" * 5000: "is no plain number",
+    "9" * 5000: "is not a plain number",
+    "0x" + "f" * 5000: "is not a plain number",
 }
 
 

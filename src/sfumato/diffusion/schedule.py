@@ -24,15 +24,15 @@ from sfumato.diffusion.warp import CosineWarp, LinearWarp, PaperWarp, TimeWarp, 
 
 __all__ = [
     "CosineSchedule",
+    "DerivativeOrder",
     "GlobalSchedule",
     "LearnedSchedule",
     "LinearSchedule",
-    "Order",
     "PaperSchedule",
     "Schedule",
 ]
 
-Order = Literal[0, 1, 2]
+DerivativeOrder = Literal[0, 1, 2]
 """Order of a time derivative."""
 
 
@@ -54,11 +54,11 @@ class Schedule:
     warp: Warp
     reference_rate: float
 
-    def log_gamma(self, t: Tensor, order: Order = 0) -> Tensor:
+    def log_gamma(self, t: Tensor, order: DerivativeOrder = 0) -> Tensor:
         r""":math:`\log\gamma = -\lambda\rho` or its time derivative, shape of ``rate``, batched if t is."""
         return self._log_gammas(t, order)[order]
 
-    def gamma(self, t: Tensor, order: Order = 0) -> Tensor:
+    def gamma(self, t: Tensor, order: DerivativeOrder = 0) -> Tensor:
         r"""Signal variance, 1 at t = 0 and decreasing, or its time derivative.  [CVDM Eq. 5]
 
         .. math:: \gamma = e^{-\lambda\rho}, \quad \gamma' = -\lambda\rho'\gamma, \quad
@@ -78,7 +78,7 @@ class Schedule:
         r"""Rate of noise injection :math:`\beta = \lambda\tau`, per unit time.  [CVDM Sec. 3.2]"""
         return self.rate * _like_images(self.warp(t).tau, self.rate)
 
-    def log_snr(self, t: Tensor, order: Order = 0) -> Tensor:
+    def log_snr(self, t: Tensor, order: DerivativeOrder = 0) -> Tensor:
         r"""Logarithm of SNR = :math:`\gamma/(1-\gamma)`, or its time derivative; finite for t > 0.
 
         With :math:`u = \lambda\rho`: :math:`(\log SNR)' = -u'/(1-\gamma)`, minus the weight of the exact bound, and
@@ -91,7 +91,7 @@ class Schedule:
         slope = rest[0] / noise_var
         return slope if order == 1 else rest[1] / noise_var + slope.square() * log_gamma.exp()
 
-    def snr(self, t: Tensor, order: Order = 0) -> Tensor:
+    def snr(self, t: Tensor, order: DerivativeOrder = 0) -> Tensor:
         r"""Signal-to-noise ratio or its time derivative; infinite at t = 0.  [CVDM Sec. 3.4, App. E.2]
 
         .. math:: S' = S (\log S)', \quad S'' = S [(\log S)'^2 + (\log S)'']
@@ -111,7 +111,7 @@ class Schedule:
         gamma = (-self.rate * _like_images(clock.rho, self.rate)).exp()
         return self.rate * _like_images(clock.tau - clock.rho_dot, self.rate) * gamma
 
-    def _log_gammas(self, t: Tensor, order: Order) -> list[Tensor]:
+    def _log_gammas(self, t: Tensor, order: DerivativeOrder) -> list[Tensor]:
         """Log gamma and its derivatives up to ``order``, from one evaluation of the clock."""
         return [-self.rate * _like_images(value, self.rate) for value in self.warp(t)[: order + 1]]
 

@@ -32,11 +32,11 @@ from sfumato.system.atomic_files import replacing
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.version import __version__
 
-__all__ = ["FORMAT", "Kind", "Spec", "TensorFile", "checksum", "differences", "layout", "open_tensors", "write_tensors"]
+__all__ = ["FileKind", "Spec", "TensorFile", "checksum", "differences", "layout", "open_tensors", "write_tensors"]
 
-Kind = Literal["model", "training state"]
+FileKind = Literal["model", "training state"]
 
-FORMAT = 1
+_FORMAT = 1
 """Number of the file format; a higher one was written by a newer version."""
 
 _MOST_HEADER = 2**21
@@ -83,7 +83,7 @@ class TensorFile:
         version: Version of sfumato that wrote it.
     """
 
-    def __init__(self, path: Path, file: BufferedReader, kind: Kind) -> None:
+    def __init__(self, path: Path, file: BufferedReader, kind: FileKind) -> None:
         self.path, self._file, self._kind = path, file, kind
         self._start = self._read_start()
         held, self.specs = self._parsed()
@@ -105,7 +105,7 @@ class TensorFile:
                 crc = zlib.crc32(block, crc)
             parts[name] = (spec, crc)
         if checksum(self._text, parts) != self._checksum:
-            raise self.error("is damaged: its checksum is not that of its contents", "copy it again from its source")
+            raise self.error("is damaged: its checksum does not match its contents", "copy it again from its source")
         return tensors, digest.hexdigest()
 
     def error(self, fault: str, advice: str) -> ModelFileError:
@@ -178,10 +178,10 @@ class TensorFile:
         self.version = str(version) if known else "of an unknown version"
         if type(number) is not int or number < 1:
             raise self.error(f"has the file format {number!r:.100}, expected a number from 1", "copy it again")
-        if number > FORMAT:
+        if number > _FORMAT:
             raise self.error(
                 f"was written by a newer sfumato ({self.version}, file format {number}); this is {__version__}, which "
-                f"reads formats up to {FORMAT}",
+                f"reads formats up to {_FORMAT}",
                 "upgrade: pip install --upgrade sfumato",
             )
         if metadata.get("kind") != self._kind:
@@ -210,7 +210,7 @@ def differences(found: Mapping[str, Spec], expected: Mapping[str, Spec]) -> str:
 
 
 @contextlib.contextmanager
-def open_tensors(path: str | Path, kind: Kind) -> Iterator[TensorFile]:
+def open_tensors(path: str | Path, kind: FileKind) -> Iterator[TensorFile]:
     """Open a file and check all of its header.
 
     Raises:
@@ -232,7 +232,7 @@ def open_tensors(path: str | Path, kind: Kind) -> Iterator[TensorFile]:
 
 
 def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: Kind, untouched: str
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], *, kind: FileKind, untouched: str
 ) -> None:
     """Write a file whole or not at all; the same contents always give the same bytes.
 
@@ -246,7 +246,7 @@ def write_tensors(
     Raises:
         RunError: If it cannot be written; no partial file is left, and ``path`` is unchanged.
     """
-    values = {**metadata, "format": FORMAT, "kind": kind, "version": __version__}
+    values = {**metadata, "format": _FORMAT, "kind": kind, "version": __version__}
     try:
         text = json.dumps(values, allow_nan=False, sort_keys=True)
     except (ValueError, TypeError) as error:

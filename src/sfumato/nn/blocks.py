@@ -10,20 +10,20 @@ from torch import Tensor, nn
 __all__ = [
     "ChannelNorm",
     "GroupNorm",
-    "Normalization",
+    "NormKind",
     "PopulationNorm",
     "check_images",
     "check_sizes",
     "conv",
     "crop_to",
     "freeze_batch_statistics",
-    "normalization",
+    "norm_layer",
     "pad_to_stride",
     "transposed_conv",
     "zero_output",
 ]
 
-Normalization = Literal["population", "channel", "instance"]
+NormKind = Literal["population", "channel", "instance"]
 
 _MOMENTUM = 0.05
 """Weight of the newest batch in the running averages: they forget their initial value within a hundred steps."""
@@ -180,7 +180,7 @@ def _processes() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def normalization(kind: Normalization, channels: int) -> nn.Module:
+def norm_layer(kind: NormKind, channels: int) -> nn.Module:
     """The layer called ``kind`` for features with ``channels`` channels."""
     if kind == "channel":
         return ChannelNorm(channels)

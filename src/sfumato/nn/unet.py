@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sfumato.nn.blocks import (
-    Normalization,
+    NormKind,
     check_images,
     check_sizes,
     conv,
     crop_to,
-    normalization,
+    norm_layer,
     pad_to_stride,
     transposed_conv,
     zero_output,
@@ -58,7 +58,7 @@ class UNet(nn.Module):
         base: int = 64,
         num_scales: int = 5,
         ndim: int = 2,
-        norm: Normalization = "channel",
+        norm: NormKind = "channel",
     ) -> None:
         super().__init__()
         check_sizes(ndim, in_channels=in_channels, out_channels=out_channels, base=base, num_scales=num_scales)
@@ -97,10 +97,10 @@ class UNet(nn.Module):
 class _Block(nn.Module):
     """Twice (3x3 convolution, softplus, normalisation)."""
 
-    def __init__(self, ndim: int, before: int, after: int, norm: Normalization) -> None:
+    def __init__(self, ndim: int, before: int, after: int, norm: NormKind) -> None:
         super().__init__()
-        self.conv1, self.norm1 = conv(ndim, before, after), normalization(norm, after)
-        self.conv2, self.norm2 = conv(ndim, after, after), normalization(norm, after)
+        self.conv1, self.norm1 = conv(ndim, before, after), norm_layer(norm, after)
+        self.conv2, self.norm2 = conv(ndim, after, after), norm_layer(norm, after)
 
     def forward(self, features: Tensor) -> Tensor:
         features = self.norm1(F.softplus(self.conv1(features)))

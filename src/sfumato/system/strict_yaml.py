@@ -123,7 +123,7 @@ def _advice(number: str) -> str:
         return "would be read in base 60; give a decimal number, or quote it if it is text"
     if number.lower().endswith(("inf", "nan")):
         return "is not a finite number; give one, or quote it if it is text"
-    return "is no plain number, or starts with a 0 that some read as octal; give a decimal number, or quote it as text"
+    return "is not a plain number, or has a leading 0 that some read as octal; give a decimal number, or quote text"
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:

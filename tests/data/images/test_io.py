@@ -520,7 +520,7 @@ def test_a_single_section_is_a_plane(tmp_path: Path) -> None:
 def test_mrc_volumes(
     group: int, directions: tuple[int, int, int], axes: str, shape: tuple[int, ...], tmp_path: Path
 ) -> None:
-    """A space group from 401 on tells of a stack of volumes; columns, rows and sections may run along any axis."""
+    """A space group from 401 on declares a stack of volumes; columns, rows and sections may run along any axis."""
     header, pixels = bytearray(mrc_header((6, 5, 7), 6, cell=(2.0, 3.0, 4.0))), pattern(6, 5, 7)
     struct.pack_into("<3i", header, 28, 1, 1, 2)
     struct.pack_into("<3i", header, 64, *directions)

@@ -122,7 +122,7 @@ def picture_inside(compression: str, kept: slice = slice(None)) -> Callable[[Pat
 
 
 def large_inside(compression: str, marker: bytes, at: int, form: str) -> Callable[[Path], Path]:
-    """A TIFF of 20 x 30 pixels in one strip, whose own header tells of 65500 x 65500."""
+    """A TIFF of 20 x 30 pixels in one strip, whose own header declares 65500 x 65500."""
 
     def make(folder: Path) -> Path:
         path = picture_inside(compression)(folder)
@@ -254,7 +254,7 @@ CASES = [
     Case(
         "TIFF, block cut off",
         bare(cut(tiff(contiguous=True), 3000), "a.tif"),
-        "begins or ends after its 3,000 bytes|but its TIFF header tells of",
+        "begins or ends after its 3,000 bytes|but its TIFF header declares",
         "whole",
         "copy it again",
     ),
@@ -275,7 +275,7 @@ CASES = [
     Case(
         "TIFF, 100 gigapixels, plain",
         bare(with_tag(with_tag(with_tag(tiff(), 256, SIDE), 257, SIDE), 278, SIDE), "a.tif"),
-        "tells of 200,0|is packed in 1,200 bytes",
+        "declares 200,0|is packed in 1,200 bytes",
         "the whole image|at least 200,0",
         "again",
     ),
@@ -290,7 +290,7 @@ CASES = [
     Case(
         "TIFF, wider than its strips",
         bare(with_tag(tiff(compression="zlib"), 256, 40), "a.tif"),
-        "a strip or tile unpacks to 1,200 bytes; its header tells of 1,600",
+        "a strip or tile unpacks to 1,200 bytes; its header declares 1,600",
         "valid TIFF",
         AGAIN,
     ),
@@ -304,14 +304,14 @@ CASES = [
     Case(
         "TIFF, a larger JPEG inside",
         large_inside("jpeg", b"\xff\xc0", 5, ">HH"),
-        r"a picture of \(65500, 65500\) pixels; its header tells of \(20, 30\)",
+        r"a picture of \(65500, 65500\) pixels; its header declares \(20, 30\)",
         "valid TIFF",
         AGAIN,
     ),
     Case(
         "TIFF, a larger JPEG 2000 inside",
         large_inside("jpeg2000", b"\xff\x4f\xff\x51", 8, ">II"),
-        r"a picture of \(65500, 65500\) pixels; its header tells of \(20, 30\)",
+        r"a picture of \(65500, 65500\) pixels; its header declares \(20, 30\)",
         "valid TIFF",
         AGAIN,
     ),
@@ -377,14 +377,14 @@ CASES = [
     Case(
         "MRC, cut off",
         bare(mrc()[:-1], "a.mrc"),
-        "has 3,423 bytes but its MRC header tells of 3,424",
+        "has 3,423 bytes but its MRC header declares 3,424",
         "the whole image",
         "copy it again",
     ),
     Case(
         "MRC, 100 gigapixels",
         bare(mrc((1, SIDE, SIDE)), "a.mrc"),
-        "tells of 200,000,296,992",
+        "declares 200,000,296,992",
         "the whole image",
         "copy it again",
     ),
@@ -400,7 +400,7 @@ CASES = [
     Case(
         "DeltaVision, cut off",
         bare(deltavision((9, 256, 256), 6) + bytes(1000), "a.dv"),
-        r"has 2,024 bytes but its MRC \(DeltaVision\) header tells of 1,180,672",
+        r"has 2,024 bytes but its MRC \(DeltaVision\) header declares 1,180,672",
         "the whole image",
         "copy it again",
     ),
@@ -422,14 +422,14 @@ CASES = [
     Case(
         "npy, cut off",
         bare(npy(pattern(20, 30))[:-7], "a.npy"),
-        "has 1,321 bytes but its npy header tells of 1,328",
+        "has 1,321 bytes but its npy header declares 1,328",
         "the whole image",
         "copy it again",
     ),
     Case(
         "npy, 100 gigapixels",
         bare(npy_header(shape=f"({SIDE}, {SIDE})") + bytes(99), "a.npy"),
-        "tells of 200,000,296,047",
+        "declares 200,000,296,047",
         "the whole image",
         "copy it again",
     ),
@@ -474,7 +474,7 @@ CASES = [
     Case(
         "npz, lying",
         npz({"a.npy": npy_header(shape=f"({SIDE}, {SIDE})") + bytes(99)}),
-        "header tells of 200,000,296,047",
+        "header declares 200,000,296,047",
         "the whole array",
         "save it again",
     ),
@@ -510,7 +510,7 @@ CASES = [
         "read a smaller region or raise memory_budget",
     ),
     Case("JPEG, cut off", bare(jpeg()[:-300], "a.jpg"), "truncated", "valid JPEG", AGAIN),
-    Case("JPEG, header only", bare(jpeg()[:30], "a.jpg"), "tells of 0 x 0 pixels", "1, 3 or 4 channels", AGAIN),
+    Case("JPEG, header only", bare(jpeg()[:30], "a.jpg"), "declares 0 x 0 pixels", "1, 3 or 4 channels", AGAIN),
     Case(
         "JPEG, 4 gigapixels",
         bare(jpeg(side=65500), "a.jpg"),
@@ -683,7 +683,7 @@ GREY = np.zeros((4, 5), np.uint8)
 MICROMETER = PixelSize(1.0, "micrometer")
 REFUSALS = [
     Refusal("a.bmp", GREY, {}, ("suffix '.bmp'", "expected .tif", "choose one")),
-    Refusal("no/a.tif", GREY, {}, ("no is no folder", "expected one", "make it first")),
+    Refusal("no/a.tif", GREY, {}, ("no is not a folder", "expected one", "make it first")),
     Refusal("a.tif", GREY, {"axes": "ZYX"}, ("'ZYX' for an array with 2", "expected one letter", "name them")),
     Refusal("a.tif", GREY, {"axes": "YQ"}, ("axes are 'YQ'", "out of STCZYX", "name them")),
     Refusal("a.tif", GREY, {"axes": "YY"}, ("axes are 'YY'", "no letter twice", "name them")),

@@ -181,14 +181,14 @@ def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "folder.zarr" / "thesis.txt").write_text("mine")
     for name in ("file.zarr", "folder.zarr"):
         for version in ("0.4", "0.5"):
-            with pytest.raises(ImageError, match="exists and is no image of ours"):
+            with pytest.raises(ImageError, match="exists and is not an image of sfumato"):
                 create(tmp_path / name, "YX", (70, 45), version=version)
     write_image(tmp_path / "array.npy", np.zeros((3, 3)), axes="YX")
     zarr.create_array(str(tmp_path / "other.zarr"), shape=(3, 3), dtype="float32")
     with pytest.raises(ImageError, match="exists and differs"):
         create(tmp_path / "other.zarr", "YX", (70, 45))
     assert (tmp_path / "folder.zarr" / "thesis.txt").read_text() == "mine"
-    with pytest.raises(StorageError, match="is no folder"):
+    with pytest.raises(StorageError, match="is not a folder"):
         create(tmp_path / "nowhere" / "out.zarr", "YX", (70, 45))
 
 

@@ -62,12 +62,12 @@ def test_a_creation_that_was_stopped_on_s3_is_taken_up(version: Version, server:
     system.rm_file(f"{place}/{'zarr.json' if version == '0.5' else '.zgroup'}")
     with pytest.raises(ImageError):
         OutputImage.open(f"s3://{place}")
-    with pytest.raises(ImageError, match="exists and is no image of ours"):
+    with pytest.raises(ImageError, match="exists and is not an image of sfumato"):
         create(f"s3://{place}", "YX", (70, 45), version=version, dtype="uint8")
     create(f"s3://{place}", "YX", (70, 45), version=version)
     assert objects(server, place) == whole
     system.pipe_file(f"{bucket}/mine/thesis.txt", b"mine")
-    with pytest.raises(ImageError, match="exists and is no image of ours"):
+    with pytest.raises(ImageError, match="exists and is not an image of sfumato"):
         create(f"s3://{bucket}/mine", "YX", (70, 45), version=version)
     assert objects(server, f"{bucket}/mine") == {"thesis.txt": b"mine"}
 

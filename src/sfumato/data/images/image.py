@@ -299,7 +299,7 @@ class RawImage(Image):
         held, expected = Path(self.path).stat().st_size, self.offset + math.prod(self.shape) * self.stored.itemsize
         if self.offset < 0 or held < expected:
             raise ImageError(
-                f"{self.path} has {held:,} bytes but its {self.format} header tells of {expected:,}: shape "
+                f"{self.path} has {held:,} bytes but its {self.format} header declares {expected:,}: shape "
                 f"{self.shape} of {self.stored.name} from byte {self.offset}; expected the whole image; copy it again"
             )
 

@@ -203,7 +203,7 @@ def under_another_name(target: Path) -> Iterator[Path]:
     unfinished = target.with_name(f".{uuid.uuid4().hex}.unfinished{target.suffix}")
     try:
         if not target.parent.is_dir():
-            raise ImageError(f"{target.parent} is no folder; expected one to write {target.name} into; make it first")
+            raise ImageError(f"{target.parent} is not a folder; expected one for {target.name}; make it first")
         yield unfinished
         if target.is_dir():
             former = target.with_name(f".{uuid.uuid4().hex}.former")

@@ -101,7 +101,7 @@ def open_npz(path: Path, *, name: str | None = None, memory_budget: int) -> Imag
         held, expected = archive.getinfo(member).file_size, math.prod(header.shape) * header.stored.itemsize
         if held != header.offset + expected:
             raise ImageError(
-                f"{path}/{member} has {held:,} bytes but its header tells of {header.offset + expected:,}; expected "
+                f"{path}/{member} has {held:,} bytes but its header declares {header.offset + expected:,}; expected "
                 "the whole array; save it again with numpy.savez"
             )
         return NpzImage(

@@ -83,7 +83,7 @@ def _planes(
     if others or not 0 < planes <= num_pages:
         elsewhere = f", and names the files {others[:3]}" if others else ""
         raise DamageError(
-            f"its OME-XML tells of {planes:,} planes ({outer} = {sizes}) while it has {num_pages:,} pages{elsewhere}",
+            f"its OME-XML declares {planes:,} planes ({outer} = {sizes}) while it has {num_pages:,} pages{elsewhere}",
             expected="a page for each plane in this very file",
             advice="copy it again, or join a set of files into one",
         )

@@ -144,7 +144,9 @@ class OutputImage:
         root = "zarr.json" if version == "0.5" else ".zgroup"
         if storage.get(root) is None:
             if not storage.is_free(files):
-                raise ImageError(f"{name} exists and is no image of ours; expected a new name; choose one or remove it")
+                raise ImageError(
+                    f"{name} exists and is not an image of sfumato; expected a new name; choose one or remove it"
+                )
             storage.create(files, root)
         differing = sorted(key for key, file in files.items() if _facts(storage.get(key)) != _facts(file))
         if differing:

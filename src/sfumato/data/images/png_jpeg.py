@@ -177,7 +177,7 @@ def _read_jpeg(file: bytes) -> _Picture:
     bits, height, width, channels = jpeg_frame(file)
     if bits != 8 or channels not in (1, 3, 4) or not height or not width:
         raise DamageError(
-            f"it tells of {width} x {height} pixels, {channels} channels, {bits} bits",
+            f"it declares {width} x {height} pixels, {channels} channels, {bits} bits",
             expected="a size and 1, 3 or 4 channels of 8 bits before the first scan",
         )
     lean = file[:2] + b"".join(segment for marker, segment in _jpeg_segments(file) if marker in _JPEG_KEPT)

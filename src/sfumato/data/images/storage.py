@@ -129,7 +129,7 @@ class Folder:
         """Whether the path does not exist or is an empty folder."""
         if not self.path.parent.is_dir():
             raise StorageError(
-                f"{self.path.parent} is no folder; expected one to make {self.path.name} in; make it first"
+                f"{self.path.parent} is not a folder; expected one to make {self.path.name} in; make it first"
             )
         return not os.path.lexists(self.path) or (self.path.is_dir() and not any(self.path.iterdir()))
 

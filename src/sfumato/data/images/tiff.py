@@ -23,7 +23,7 @@ import tifffile
 from sfumato.data.images.image import DamageError, Image, PixelSize, RawImage, fill_axes, reading
 from sfumato.data.images.ome_xml import is_ome, parse_ome
 from sfumato.data.images.png_jpeg import PRINT_PIXEL_M
-from sfumato.data.images.tiff_image import JPEG, Grid, Packing, TiffImage, can_unpack
+from sfumato.data.images.tiff_image import JPEG, Grid, SegmentPacking, TiffImage, can_unpack
 
 __all__ = ["open_tiff"]
 
@@ -170,7 +170,7 @@ def _packed(path: Path, stack: _Stack, facts: dict[str, Any]) -> TiffImage:
         raise DamageError(f"its pages are {grid.shape} in segments of {grid.segment}", expected="positive numbers")
     offsets, lengths = _segments(path, stack.pages, grid)
     together = bool(np.all(offsets[:, 1:] == offsets[:, :-1] + lengths[:, :-1]))
-    plain = packing == Packing(1, 1, packing.stored, 8 * packing.stored.itemsize, False, {})
+    plain = packing == SegmentPacking(1, 1, packing.stored, 8 * packing.stored.itemsize, False, {})
     return TiffImage(
         **facts,
         grid=grid,
@@ -181,7 +181,7 @@ def _packed(path: Path, stack: _Stack, facts: dict[str, Any]) -> TiffImage:
     )
 
 
-def _packing(page: Any) -> Packing:
+def _packing(page: Any) -> SegmentPacking:
     """Return how the samples of a page are packed; raises DamageError if they cannot be unpacked."""
     compression, predictor = int(page.compression), int(page.predictor)
     subsampled = page.is_subsampled and compression not in JPEG
@@ -199,7 +199,7 @@ def _packing(page: Any) -> Packing:
         options = {"t4options": page.tags.valueof(292) or 0}
     elif compression in _WEBP and page.samplesperpixel == 4:
         options = {"hasalpha": True}  # a segment may omit it
-    return Packing(compression, predictor, _stored_dtype(page), page.bitspersample, page.fillorder == 2, options)
+    return SegmentPacking(compression, predictor, _stored_dtype(page), page.bitspersample, page.fillorder == 2, options)
 
 
 def _jpeg_colours(page: Any) -> dict[str, int]:
@@ -246,7 +246,7 @@ def _page_ndim(stack: _Stack, grid: Grid) -> int:
         inner, outer = stack.shape[-ndim:], stack.shape[:-ndim]
         if [n for n in inner if n > 1] == long and math.prod(outer) == len(stack.pages):
             return ndim
-    raise DamageError(f"its shape {stack.shape} is not that of {len(stack.pages)} pages of {grid.shape}")
+    raise DamageError(f"its shape {stack.shape} does not match {len(stack.pages)} pages of {grid.shape}")
 
 
 def _imagej_sizes(note: Mapping[str, Any], page: Any) -> dict[str, PixelSize]:

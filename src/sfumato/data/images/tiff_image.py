@@ -21,7 +21,7 @@ import tifffile
 from sfumato.data.images.image import Array, Box, DamageError, Image
 from sfumato.data.images.png_jpeg import jpeg_frame
 
-__all__ = ["JPEG", "Grid", "Packing", "TiffImage", "can_unpack", "unpack"]
+__all__ = ["JPEG", "Grid", "SegmentPacking", "TiffImage", "can_unpack", "unpack"]
 
 _CCITT = {2: "ccittrle", 3: "ccittfax3", 4: "ccittfax4"}
 JPEG = frozenset({6, 7, 33007, 34892})
@@ -36,7 +36,7 @@ _PICTURE_SAMPLE_BYTES = 12
 _JPEG_2000_START, _JPEG_XR_START = b"\xff\x4f\xff\x51", b"WMPHOTO\0"
 
 
-class Packing(NamedTuple):
+class SegmentPacking(NamedTuple):
     """How the samples of a page are packed.
 
     Attributes:
@@ -71,7 +71,7 @@ class Grid(NamedTuple):
 
     shape: tuple[int, int, int, int, int]  # (planes of samples, depth, rows, columns, samples side by side)
     segment: tuple[int, int]  # rows and columns of a strip or tile
-    packing: Packing
+    packing: SegmentPacking
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -164,7 +164,7 @@ def can_unpack(compression: int, predictor: int) -> bool:
     return known and compression not in _EER
 
 
-def unpack(packed: bytes, packing: Packing, shape: tuple[int, int, int], least: tuple[int, int]) -> Array:
+def unpack(packed: bytes, packing: SegmentPacking, shape: tuple[int, int, int], least: tuple[int, int]) -> Array:
     """Decode the pixels of one strip or tile.
 
     Args:
@@ -185,12 +185,12 @@ def unpack(packed: bytes, packing: Packing, shape: tuple[int, int, int], least: 
     return _numbers(packed, packing, shape, least[0])
 
 
-def _picture(packed: bytes, packing: Packing, shape: tuple[int, int, int], least: tuple[int, int]) -> Array:
+def _picture(packed: bytes, packing: SegmentPacking, shape: tuple[int, int, int], least: tuple[int, int]) -> Array:
     """Decode a strip or tile that is a picture of its own, full or cropped to the image."""
     fitting = list(dict.fromkeys([shape[:2], least, (least[0], shape[1])]))
     declared = _declared_size(packed, packing.compression, packing.stored.itemsize)
     if declared is not None and declared not in fitting:
-        raise DamageError(f"a strip or tile is a picture of {declared} pixels; its header tells of {shape[:2]}")
+        raise DamageError(f"a strip or tile is a picture of {declared} pixels; its header declares {shape[:2]}")
     if b"ANMF" in packed[:256]:
         raise DamageError("a strip or tile is an animation", expected="a single picture")
     decode, refusals = tifffile.TIFF.DECOMPRESSORS[packing.compression], []
@@ -222,7 +222,7 @@ def _declared_size(packed: bytes, compression: int, itemsize: int) -> tuple[int,
     return None
 
 
-def _numbers(packed: bytes, packing: Packing, shape: tuple[int, int, int], least_rows: int) -> Array:
+def _numbers(packed: bytes, packing: SegmentPacking, shape: tuple[int, int, int], least_rows: int) -> Array:
     """Decode a strip or tile of plain numbers, row by row, each row in whole bytes."""
     rows, columns, samples = shape
     row_bytes = -(-columns * samples * packing.bits // 8)
@@ -232,7 +232,7 @@ def _numbers(packed: bytes, packing: Packing, shape: tuple[int, int, int], least
     held = min(rows, len(block) // row_bytes)
     if held < least_rows:
         raise DamageError(
-            f"a strip or tile unpacks to {len(block):,} bytes; its header tells of {least_rows * row_bytes:,}"
+            f"a strip or tile unpacks to {len(block):,} bytes; its header declares {least_rows * row_bytes:,}"
         )
     pixels = _samples(block[: held * row_bytes], packing, columns * samples).reshape(held, columns, samples)
     if packing.predictor == 1:
@@ -240,7 +240,7 @@ def _numbers(packed: bytes, packing: Packing, shape: tuple[int, int, int], least
     return np.asarray(tifffile.TIFF.UNPREDICTORS[packing.predictor](pixels, axis=1))
 
 
-def _samples(block: bytes, packing: Packing, row_length: int) -> Array:
+def _samples(block: bytes, packing: SegmentPacking, row_length: int) -> Array:
     """Return all samples of a block, in native byte order if a predictor remains to be undone."""
     stored, native = packing.stored, packing.stored.newbyteorder("=")
     if packing.bits == 24 and stored.kind == "f":
