@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
-from sfumato.data.images.mrc_writer import write_deltavision
+from sfumato.data.images.mrc import write_deltavision
 from sfumato.physics import camera, optics, rendering, structures
 from sfumato.physics.camera import Camera
 from sfumato.physics.rendering import Emitters

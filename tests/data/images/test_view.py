@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato.data.images.io import open_image, write_image
-from sfumato.data.images.mrc_writer import write_deltavision
+from sfumato.data.images.mrc import write_deltavision
 from sfumato.data.images.view import View
 from sfumato.data.intensity import ScaledPairs
 from sfumato.data.pairs import Pair

@@ -154,7 +154,7 @@ def _copy_npy(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, 
 
 
 def _copy_mrc(source: Image, path: Path, dtype: np.dtype[Any], notes: dict[str, Any]) -> None:
-    from sfumato.data.images.mrc_writer import write_mrc_parts
+    from sfumato.data.images.mrc import write_mrc_parts
 
     axes = _MRC_AXES if "Z" in source.axes else "YX"
     text = json.dumps({"sfumato": notes}) if notes else ""

@@ -3,7 +3,6 @@
 The array is one in memory, or a lazy one such as a Dask or Zarr array.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, Self
@@ -11,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor
 
-from sfumato.data.images.image import Array, Box, Image, PixelSize
+from sfumato.data.images.image import Array, Box, Image
 from sfumato.system.errors import ImageError
 
 __all__ = ["MOST_WHOLE", "ArrayImage", "as_pixels", "floats"]
@@ -95,12 +94,10 @@ class ArrayImage(Image):
     array: Any = field(compare=False, repr=False)
 
     @classmethod
-    def of(cls, array: Any, *, axes: str, name: str, pixel_size: Mapping[str, PixelSize] | None = None) -> Self:
+    def of(cls, array: Any, *, axes: str, name: str) -> Self:
         """Make an image from an array and the names of its axes, without reading pixels."""
         shape, dtype = tuple(map(int, array.shape)), np.dtype(array.dtype)
-        return cls(
-            path=name, format="array", axes=axes, shape=shape, dtype=dtype, pixel_size=pixel_size or {}, array=array
-        )
+        return cls(path=name, format="array", axes=axes, shape=shape, dtype=dtype, array=array)
 
     def _fetch(self, box: Box) -> Array:
         return as_pixels(self.array[box], name=self.name)
