@@ -9,7 +9,7 @@ import struct
 import zipfile
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from sfumato.system.version import __version__
 
@@ -57,23 +57,28 @@ class Kind(NamedTuple):
 
 def text_like(name: str, is_ours: Callable[[str], bool]) -> Kind:
     """Make a kind of text file that is recognised by its content."""
-    return Kind(name, lambda path: is_ours(_text(path)))
+    return _file_like(name, lambda file: is_ours(_text(file)))
 
 
 def json_with(name: str, keys: Collection[str]) -> Kind:
     """Make a kind of JSON file that is recognised by its keys."""
-    return Kind(name, lambda path: json_object(_text(path)).keys() >= set(keys))
+    return text_like(name, lambda text: json_object(text).keys() >= set(keys))
 
 
-def _is_picture(path: Path) -> bool:
+def _file_like(name: str, is_ours: Callable[[BinaryIO], bool], suffix: str = "") -> Kind:
+    def recognise(path: Path) -> bool:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return is_ours(file)
+
+    return Kind(name, recognise, suffix)
+
+
+def _is_picture(file: BinaryIO) -> bool:
     """Whether a file is a PNG with our name in a text chunk before its pixels."""
-    if not path.is_file():
+    if file.read(len(_PNG)) != _PNG:
         return False
-    with path.open("rb") as file:
-        return file.read(len(_PNG)) == _PNG and _has_software(file)
-
-
-def _has_software(file: BinaryIO) -> bool:
     for _ in range(_MOST_CHUNKS):
         head = file.read(8)
         if len(head) < 8:
@@ -95,26 +100,21 @@ def _is_page(text: str) -> bool:
     return GENERATOR.partition(__version__)[0] in text.partition("</head>")[0]
 
 
-def _is_network(path: Path) -> bool:
+def _is_network(file: BinaryIO) -> bool:
     """Whether a file is an ONNX file with our name as its producer, the second field of the format."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        name = PRODUCER.encode()
-        return b"\x12" + bytes([len(name)]) + name in file.read(32)
+    name = PRODUCER.encode()
+    return b"\x12" + bytes([len(name)]) + name in file.read(32)
 
 
-def _is_package(path: Path) -> bool:
+def _is_package(file: BinaryIO) -> bool:
     """Whether a file is a BioImage.IO package whose description has our section."""
-    if not path.is_file():
-        return False
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             names = [name for name in _DESCRIPTIONS if name in archive.namelist()]
             if not names:
                 return False
-            with archive.open(names[0]) as file:
-                lines = file.read(_MOST_TEXT).decode(errors="replace").splitlines()
+            with archive.open(names[0]) as description:
+                lines = _text(description).splitlines()
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
         return False
     return any(line.strip() == f"{PRODUCER}:" for line in lines)
@@ -125,16 +125,13 @@ def _is_journal(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     if (folder / "job.json").exists():
-        return json_object(_text(folder / "job.json")).keys() >= set(_JOB)
+        return json_with("job", _JOB).is_ours(folder / "job.json")
     return all(path.name in _JOURNAL_FILES or path.name.endswith(_JOURNAL_SUFFIXES) for path in folder.iterdir())
 
 
-def _text(path: Path) -> str:
-    """Read the beginning of a text file; empty if the path is not a file."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        return file.read(_MOST_TEXT).decode(errors="replace")
+def _text(file: IO[bytes]) -> str:
+    """Read the beginning of a text file."""
+    return file.read(_MOST_TEXT).decode(errors="replace")
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:
@@ -146,10 +143,10 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-PICTURE = Kind("picture", _is_picture, ".png")
+PICTURE = _file_like("picture", _is_picture, ".png")
 PAGE = text_like("page", _is_page)
-NETWORK = Kind("network", _is_network)
-PACKAGE = Kind("BioImage.IO package", _is_package)
+NETWORK = _file_like("network", _is_network)
+PACKAGE = _file_like("BioImage.IO package", _is_package)
 JOURNAL = Kind("journal of a restoration", _is_journal)
 ANYTHING = Kind("output", lambda _: True)
 """An output whose writer itself checks what exists."""

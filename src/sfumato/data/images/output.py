@@ -24,7 +24,7 @@ import zarr
 from zarr.core.buffer import Buffer
 from zarr.storage import MemoryStore, StorePath
 
-from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET, Array, Image, PixelSize, check_pixel_size
+from sfumato.data.images.image import Array, Image, PixelSize, check_pixel_size
 from sfumato.data.images.ome_zarr import ZarrImage, open_ome_zarr
 from sfumato.data.images.ome_zarr_writer import Version, create_ome_zarr, halve_pixels
 from sfumato.data.images.storage import Storage, storage_at
@@ -164,14 +164,12 @@ class OutputImage:
     @classmethod
     def _open(cls, name: str, storage: Storage) -> Self:
         where: Path | str = name if "://" in name else Path(name)
-        finest = open_ome_zarr(where, memory_budget=DEFAULT_MEMORY_BUDGET)
+        finest = open_ome_zarr(where)
         attributes = _facts(storage.get("zarr.json")).get("attributes") or _facts(storage.get(".zattrs"))
         if "sfumato" not in attributes:
             raise ImageError(f"{name} was not made by sfumato; expected an image of its own; choose a new name")
         datasets = attributes.get("ome", attributes)["multiscales"][0]["datasets"]
-        coarser = [
-            open_ome_zarr(where, memory_budget=DEFAULT_MEMORY_BUDGET, level=level) for level in range(1, len(datasets))
-        ]
+        coarser = [open_ome_zarr(where, level=level) for level in range(1, len(datasets))]
         return cls(name, storage, [finest, *coarser], datasets)
 
     def image(self, level: int = 0) -> Image:

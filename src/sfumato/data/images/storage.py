@@ -74,23 +74,22 @@ class Folder:
 
     def get(self, key: str) -> bytes | None:
         """Content of a file, or None if there is none."""
-        with _writing(self.path):
-            try:
-                return self._file(key).read_bytes()
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        with _writing(self.path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return self._file(key).read_bytes()
+        return None
 
     def ends(self, key: str, length: int) -> tuple[int, bytes, bytes] | None:
         """Size of a file, with its first and last ``length`` bytes, or None if there is none."""
-        with _writing(self.path):
-            try:
-                with self._file(key).open("rb") as file:
-                    size = os.fstat(file.fileno()).st_size
-                    head = file.read(length)
-                    file.seek(max(0, size - length))
-                    return size, head, file.read(length)
-            except (FileNotFoundError, NotADirectoryError):
-                return None
+        with (
+            _writing(self.path),
+            contextlib.suppress(FileNotFoundError, NotADirectoryError),
+            self._file(key).open("rb") as file,
+        ):
+            size = os.fstat(file.fileno()).st_size
+            head = file.read(length)
+            file.seek(max(0, size - length))
+            return size, head, file.read(length)
+        return None
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write files, each to a temporary name that is flushed and then renamed; then flush the folders.
