@@ -98,7 +98,7 @@ def test_a_picture_is_not_written_into_the_store_that_is_restored(model: Path, t
     write_image(store, np.ones((32, 32), np.float32), axes="YX")
     words = ("restore", model, store, tmp_path / "b.tif", *FEW, "--picture", store / "look.png")
     before = content(store)
-    refuses(run(*words), "stands in", "a.zarr")
+    refuses(run(*words), "is inside", "a.zarr")
     assert content(store) == before
 
 

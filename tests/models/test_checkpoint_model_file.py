@@ -163,7 +163,7 @@ def test_what_was_measured_of_other_weights_is_not_written(tmp_path: Path) -> No
         lambda: set_calibration(path, None, sha256=before),
         lambda: set_sampling(path, info.recipe.sample, sha256=before),
     ):
-        with pytest.raises(ModelFileError, match="somebody wrote it meanwhile"):
+        with pytest.raises(ModelFileError, match="it was rewritten meanwhile"):
             write()
         assert path.read_bytes() == now
 

@@ -110,7 +110,7 @@ def test_an_output_is_no_input_holds_none_and_stands_in_none(tmp_path: Path) -> 
         check(folder, folder / "a.tif")
     with pytest.raises(OverwriteError, match="among the images"):
         check(folder / "deep" / "b.PNG", folder)
-    with pytest.raises(OverwriteError, match="stands in"):
+    with pytest.raises(OverwriteError, match="is inside"):
         check(tmp_path / "a.zarr" / "notes.txt", tmp_path / "a.zarr")
     with pytest.raises(OverwriteError, match="which is a file"):
         check(folder / "a.tif" / "b.csv", folder)
@@ -122,7 +122,7 @@ def test_an_output_is_no_input_holds_none_and_stands_in_none(tmp_path: Path) -> 
 def test_addresses_are_compared_as_they_are_written() -> None:
     with pytest.raises(OverwriteError, match="is an input of this command"):
         check("s3://bucket/a.zarr/", "s3://bucket/a.zarr")
-    with pytest.raises(OverwriteError, match="stands in"):
+    with pytest.raises(OverwriteError, match="is inside"):
         check("s3://bucket/a.zarr/b.zarr", "s3://bucket/a.zarr")
     check("s3://bucket/b.zarr", "s3://bucket/a.zarr", "hf://owner/name")
 

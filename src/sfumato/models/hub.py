@@ -109,6 +109,6 @@ def check_hash(path: str | Path, found: str, *wanted: str | None) -> None:
     for hash_ in wanted:
         if hash_ is not None and hash_.lower() != found:
             raise ModelFileError(
-                f"{path} has the SHA-256 {found}, expected {hash_:.80}: it is not the file that was meant; "
+                f"{path} has the SHA-256 {found}, expected {hash_:.80}: it is a different file; "
                 "pin a revision (@commit), or ask where you got the hash"
             )

@@ -83,7 +83,7 @@ def _read(path: str | Path, sha256: str | None) -> tuple[ModelInfo, dict[str, Te
     info, tensors, found = read_stored(path)
     if sha256 is not None and found != sha256:
         raise ModelFileError(
-            f"{path} has the SHA-256 {found:.12} and had {sha256:.12} when it was measured: somebody wrote it "
+            f"{path} has the SHA-256 {found:.12} and had {sha256:.12} when it was measured: it was rewritten "
             "meanwhile, and nothing was changed; wait until its training has ended, and rerun the command"
         )
     return info, tensors

@@ -100,16 +100,16 @@ def _check_apart(place: str | Path, source: str | Path) -> None:
         if not read.is_dir() or written.suffix.lower() not in IMAGE_SUFFIXES:
             return
         raise OverwriteError(
-            f"{place} would stand among the images of {source}, which this command reads; choose a folder outside it"
+            f"{place} would be among the images of {source}, which this command reads; choose a folder outside it"
         )
-    raise OverwriteError(f"{place} stands in {source}, an input of this command; choose a place outside it")
+    raise OverwriteError(f"{place} is inside {source}, an input of this command; choose a place outside it")
 
 
 def _check_folder(path: Path) -> None:
     """Refuse a path below a file, where no folder can be created."""
     nearest = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     if not nearest.is_dir():
-        raise OverwriteError(f"{path} would stand in {nearest}, which is a file; choose a folder that you may write to")
+        raise OverwriteError(f"{path} would be in {nearest}, which is a file; choose a folder that you may write to")
 
 
 def _is_input(place: str | Path, source: str | Path) -> OverwriteError:

@@ -49,7 +49,7 @@ def wiener(
         cutoff: Of the microscope, in cycles per micrometre, from :func:`~sfumato.physics.optics.cutoff_frequency`.
         pixel_um: Side of a pixel, at most 1 / (2 cutoff).
         noise_to_signal: Power of the noise relative to the specimen, the same at all frequencies; above 0.
-        boundary: How the image goes on beyond its borders.
+        boundary: How the image continues beyond its borders.
 
     Returns:
         Shape (..., H, W); its mean is the image's mean divided by 1 + noise_to_signal. Values may be negative.
@@ -74,7 +74,7 @@ def richardson_lucy(
         cutoff: Of the microscope, in cycles per micrometre, from :func:`~sfumato.physics.optics.cutoff_frequency`.
         pixel_um: Side of a pixel, at most 1 / (2 cutoff).
         num_iterations: At least 1.
-        boundary: How the image goes on beyond its borders.
+        boundary: How the image continues beyond its borders.
 
     Returns:
         Shape (..., H, W), 0 or more, with the same total light as ``image``.

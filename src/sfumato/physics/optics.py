@@ -95,7 +95,7 @@ def blur(image: Tensor, *, cutoff: float, pixel_um: float, boundary: Boundary = 
         image: Fluorescence, shape (..., H, W).
         cutoff: In cycles per micrometre.
         pixel_um: Side of a pixel, at most 1 / (2 cutoff).
-        boundary: How the image goes on beyond its borders.
+        boundary: How the image continues beyond its borders.
 
     Returns:
         Shape (..., H, W), band-limited if periodic. It is 0 or more, up to rounding, if the fluorescence is.

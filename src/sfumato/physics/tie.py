@@ -47,7 +47,7 @@ def transport(
         intensity: In focus, broadcasts to ``phase``.
         wavelength_um: In the medium.
         pixel_um: Side of a pixel.
-        boundary: How the images go on beyond their borders.
+        boundary: How the images continue beyond their borders.
 
     Returns:
         Intensity per micrometre, shape (..., H, W).
@@ -85,7 +85,7 @@ def solve_tikhonov(
         wavelength_um: In the medium.
         pixel_um: Side p of a pixel.
         reg: Dimensionless damping of slow structures. 1e-9 suits clean data; 1e-3 already costs tenths of a radian.
-        boundary: How the images go on beyond their borders.
+        boundary: How the images continue beyond their borders.
 
     Returns:
         Phase in radians, shape (..., H, W).
@@ -123,7 +123,7 @@ def solve_us_tie(
         wavelength_um: In the medium.
         pixel_um: Side of a pixel.
         reg: Damping of each Poisson solve. It delays slow structures; with enough iterations they are recovered.
-        boundary: How the images go on beyond their borders.
+        boundary: How the images continue beyond their borders.
         tolerance: Relative size of the residual to stop at; 1e-3 as published.
         max_iterations: Stop in any case.
 
@@ -169,7 +169,7 @@ def solve_conjugate_gradients(
         wavelength_um: In the medium.
         pixel_um: Side of a pixel.
         reg: Damping within the preconditioner.
-        boundary: How the images go on beyond their borders.
+        boundary: How the images continue beyond their borders.
         tolerance: Relative size of the residual to stop at, measured as for US-TIE.
         max_iterations: Stop in any case.
     """

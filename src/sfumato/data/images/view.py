@@ -64,7 +64,7 @@ class View:
         if wrong:
             raise ImageError(
                 f"{self.path} has axes {whole.axes} of {whole.shape}, and {wrong} of them is asked for; expected axes "
-                "and places that are there; check that it is the file that is meant"
+                "and places that are there; check that it is the right file"
             )
         lengths |= {axis: last - first for axis, (first, last) in self.crop.items()}
         kept = [axis for axis in whole.axes if axis not in self.pick and axis not in self.average]
