@@ -69,7 +69,8 @@ def calibrate(
     from sfumato.evaluation.calibrate import cross_validate, restore_held_out
     from sfumato.figures.plotting import matplotlib
     from sfumato.models.hub import is_address
-    from sfumato.models.model_file import load, set_calibration
+    from sfumato.models.model_file import load
+    from sfumato.models.model_updates import set_calibration
     from sfumato.models.ownership import check_outputs, data_places
     from sfumato.problems.registry import takes_shares
     from sfumato.restoration.intervals import sampled_by
@@ -116,7 +117,7 @@ def calibrate(
 
 def _outputs(model: Path, out: Path | None, pictures: list[Path | None]) -> "list[Written]":
     """List all files that calibrating writes, except the model file that it reads."""
-    from sfumato.models.model_file import has_weights_of
+    from sfumato.models.model_updates import has_weights_of
     from sfumato.models.ownership import Written
     from sfumato.system.marks import PICTURE, Kind
 

@@ -161,7 +161,7 @@ def _compare(
 def _adopt(model: Path, loaded: "LoadedModel", best: "Setting") -> None:
     """Write a setting into the model file."""
     from sfumato.evaluation.inspection import drawn_by
-    from sfumato.models.model_file import set_sampling
+    from sfumato.models.model_updates import set_sampling
 
     now = set_sampling(model, drawn_by(best, loaded.info.recipe.sample), sha256=loaded.sha256)
     say(f"adopted: {model} now samples with {best}")

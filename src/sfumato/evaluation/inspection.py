@@ -22,7 +22,8 @@ from sfumato.evaluation.sampler_settings import Comparison, Setting, compare_set
 from sfumato.figures.network_diagram import draw_network
 from sfumato.figures.plotting import save_figure
 from sfumato.figures.schedule_and_samples import draw_gamma, draw_mean_and_std, draw_sample_grid, draw_schedule
-from sfumato.models.model_file import LoadedModel, sampled_as
+from sfumato.models.intervals import sampled_as
+from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written
 from sfumato.models.recipe import SampleRecipe
 from sfumato.problems.registry import takes_shares

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sfumato.data.frames import Completion
-from sfumato.data.images.shares import brightest
+from sfumato.data.images.view import brightest
 from sfumato.data.sources import PairSource
 from sfumato.problems import microscopy, natural, phase
 from sfumato.problems.request import ForwardParameters, Request

@@ -9,10 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from sfumato.data.frames import CompletedFrames, Completion, EnlargedFrames, Frames
-from sfumato.data.images.array_image import ArrayImage
 from sfumato.data.images.image import Image, PixelSize
 from sfumato.data.images.io import open_image
-from sfumato.data.images.pixels import as_pixels, floats
+from sfumato.data.images.pixels import ArrayImage, as_pixels, floats
 from sfumato.data.intensity import image_range, scale_to
 from sfumato.data.sources import FrameReader
 from sfumato.models.model_file import LoadedModel, ModelInfo, check_loaded

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from sfumato.models.intervals import Sampled
-from sfumato.models.model_file import LoadedModel, ModelInfo, sampled_as
+from sfumato.models.intervals import Sampled, sampled_as
+from sfumato.models.model_file import LoadedModel, ModelInfo
 from sfumato.system.bounds import whole
 
 __all__ = ["sampled_by", "why_uncalibrated"]
