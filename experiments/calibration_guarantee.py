@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.frames import enlarge
+from sfumato.data.frames import upsample
 from sfumato.data.sources import PairSource
 from sfumato.evaluation.calibrate import HeldOutImage, calibrate, cross_validate, measure_middles, restore_held_out
 from sfumato.evaluation.calibration_page import draw_calibration, draw_report
@@ -159,7 +159,7 @@ class Specimens:
         level = PHOTON_LEVELS[sample // len(names) % len(PHOTON_LEVELS)]
         field = image_field(names[sample % len(names)], side=SIDE, seed=12345, cell=sample, levels=[level])
         widefield = field.raw[0].mean(0, dtype=np.float64).astype(np.float32)
-        return np.asarray(enlarge(widefield[None], (2, 2)), np.float32), field.target[None]
+        return np.asarray(upsample(widefield[None], (2, 2)), np.float32), field.target[None]
 
 
 def pool_of(path: Path, model: LoadedModel, source: PairSource, sampled: Sampled, keep_side: int) -> list[HeldOutImage]:

@@ -195,7 +195,7 @@ def _compared_as(recipe: Recipe) -> Problem:
 
 
 def _rival(recipe: Recipe, others: PairSource) -> Method:
-    """What one has without a model: the enlarged input, or the transport equation's phase, damped as suits others."""
+    """What one has without a model: the upsampled input, or the transport equation's phase, damped as suits others."""
     if recipe.problem != "phase":
         return classical("bicubic", recipe)
     pairs = [
@@ -218,7 +218,7 @@ def scores(table: Path, recipe: Recipe) -> dict[str, JSON]:
         return round(float(np.mean([float(row[column]) for row in rows])), 4)
 
     is_phase = recipe.problem == "phase"
-    rival = "US-TIE" if is_phase else "the enlarged input"
+    rival = "US-TIE" if is_phase else "the upsampled input"
     unit = "rad, mean removed" if is_phase else "relative, each at its best brightness and offset"
     return {
         "test images": len(rows),

@@ -13,7 +13,7 @@ __all__ = ["write_demo_model"]
 
 
 def write_demo_model(path: Path, *, is_calibrated: bool = True) -> Path:
-    """Residual, so that it gives the enlarged image with a little noise."""
+    """Residual, so that it gives the upsampled image with a little noise."""
     recipe = recipes.parse(
         "problem: biosr\n"
         "data: {folder: biosr, normalize: image, upsample: true}\n"

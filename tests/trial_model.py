@@ -27,7 +27,7 @@ def trial_info() -> ModelInfo:
 def write_trial_model(path: str | Path, *, seed: int = 0) -> Path:
     """Write a model file with weights as they are before training.
 
-    What it restores is the enlarged image with a little noise: good to see what each button and layer is, and for
+    What it restores is the upsampled image with a little noise: good to see what each button and layer is, and for
     nothing else.
     """
     info = trial_info()

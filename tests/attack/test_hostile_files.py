@@ -365,8 +365,8 @@ def test_a_number_of_thousands_of_digits_is_refused_with_words(tmp_path: Path) -
     refuses(run("train", tmp_path / "recipe.yaml", "--out", tmp_path / "run"), "recipe.yaml")
 
 
-def enlarging(path: Path, ndim: int, factor: tuple[int, ...]) -> Path:
-    """A model file that says it enlarges so much."""
+def upsampling(path: Path, ndim: int, factor: tuple[int, ...]) -> Path:
+    """A model file that says it upsamples so much."""
     recipe = parse(f"model: {{base: 4, rate_base: 2, num_scales: 2, ndim: {ndim}}}", source="test")
     scaling = Normalization(offset=(10.0,), scale=(3.0,))
     info = ModelInfo(recipe, 1, 1, scaling, scaling, {}, {})
@@ -377,12 +377,12 @@ def enlarging(path: Path, ndim: int, factor: tuple[int, ...]) -> Path:
 
 def test_a_model_does_not_make_262144_voxels_of_one(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match="factor"):
-        sfumato.load(enlarging(tmp_path / "model.safetensors", 3, (64, 64, 64)))
+        sfumato.load(upsampling(tmp_path / "model.safetensors", 3, (64, 64, 64)))
 
 
-def test_enlarging_stops_at_the_memory_budget(tmp_path: Path) -> None:
+def test_upsampling_stops_at_the_memory_budget(tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
-    model = sfumato.load(enlarging(tmp_path / "model.safetensors", 2, (64, 64)))
+    model = sfumato.load(upsampling(tmp_path / "model.safetensors", 2, (64, 64)))
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     former = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (used + 4 * 2**30, former[1]))  # so that the old way ends too

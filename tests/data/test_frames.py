@@ -15,7 +15,7 @@ import sfumato
 from data_sets import make_photographs
 from sfumato.audit.files import read_measured, read_restored
 from sfumato.cli import app
-from sfumato.data.frames import EnlargedFrames, enlarge
+from sfumato.data.frames import UpsampledFrames, upsample
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import open_image, write_image
 from sfumato.data.pack import pack
@@ -26,7 +26,7 @@ from sfumato.evaluation.inspection import read_image
 from sfumato.models.model_file import LoadedModel, save_model
 from sfumato.models.recipe import Recipe
 from sfumato.problems.natural import coarsen
-from sfumato.restoration.conditions import condition_of, enlargement
+from sfumato.restoration.conditions import condition_of, upsampling_factor
 from sfumato.restoration.planning import Settings
 from sfumato.restoration.run import restore_file
 from sfumato.system.errors import ImageError, PairingError
@@ -72,7 +72,7 @@ def model(model_file: Path) -> LoadedModel:
     data=st.data(),
 )
 @settings(deadline=None, max_examples=40)
-def test_regions_equal_the_enlarged_whole(shape: tuple[int, int], factor: tuple[int, int], data: st.DataObject) -> None:
+def test_regions_equal_those_of_the_whole(shape: tuple[int, int], factor: tuple[int, int], data: st.DataObject) -> None:
     class Memory:
         """Frames in memory that count what is read."""
 
@@ -83,8 +83,8 @@ def test_regions_equal_the_enlarged_whole(shape: tuple[int, int], factor: tuple[
             assert all(c >= 0 and c + s <= n for c, s, n in zip(corner, size, shape, strict=True))
             return self.pixels[:, corner[0] : corner[0] + size[0], corner[1] : corner[1] + size[1]]
 
-    frames = EnlargedFrames(Memory(), factor)
-    whole = enlarge(Memory.pixels, factor)
+    frames = UpsampledFrames(Memory(), factor)
+    whole = upsample(Memory.pixels, factor)
     assert frames.spatial == whole.shape[1:]
     corner = [data.draw(st.integers(0, n - 1)) for n in frames.spatial]
     size = [data.draw(st.integers(1, n - c)) for c, n in zip(corner, frames.spatial, strict=True)]
@@ -97,25 +97,25 @@ def test_far_from_the_corner_too(factor: tuple[int, int], tmp_path: Path) -> Non
     """Places of a factor 3 are no whole binary fractions: in float32 they would drift along a long side."""
     pixels = np.random.default_rng(1).random((8, 4000), dtype=np.float32)
     write_image(tmp_path / "long.tif", pixels, axes="YX")
-    frames = EnlargedFrames(FrameReader(open_image(tmp_path / "long.tif"), 2), factor)
+    frames = UpsampledFrames(FrameReader(open_image(tmp_path / "long.tif"), 2), factor)
     corner = [0, frames.spatial[1] - 100]
-    whole = enlarge(pixels[None], factor)[:, :, corner[1] :]
+    whole = upsample(pixels[None], factor)[:, :, corner[1] :]
     np.testing.assert_allclose(
         frames.read(0, corner, [frames.spatial[0], 100]).astype(float), whole.astype(float), rtol=0, atol=1e-6
     )
 
 
-def test_volumes_are_enlarged_along_each_axis_by_its_own_factor(tmp_path: Path) -> None:
+def test_volumes_are_upsampled_along_each_axis_by_its_own_factor(tmp_path: Path) -> None:
     pixels = np.random.default_rng(2).integers(0, 999, (5, 9, 11), dtype=np.uint16)
     write_image(tmp_path / "volume.tif", pixels, axes="ZYX")
-    frames = EnlargedFrames(FrameReader(open_image(tmp_path / "volume.tif"), 3), (1, 2, 2))
+    frames = UpsampledFrames(FrameReader(open_image(tmp_path / "volume.tif"), 3), (1, 2, 2))
     assert frames.spatial == (5, 18, 22)
-    part = enlarge(pixels[None], (1, 2, 2))[:, 1:4, 5:15, 3:20]
+    part = upsample(pixels[None], (1, 2, 2))[:, 1:4, 5:15, 3:20]
     np.testing.assert_allclose(
         frames.read(0, [1, 5, 3], [3, 10, 17]).astype(float), part.astype(float), rtol=1e-6, atol=0
     )
     with pytest.raises(ValueError, match="for each axis"):
-        EnlargedFrames(frames, (2, 2))
+        UpsampledFrames(frames, (2, 2))
 
 
 def test_restoring_sees_what_training_saw(model: LoadedModel, folders: tuple[str, str]) -> None:
@@ -127,8 +127,8 @@ def test_restoring_sees_what_training_saw(model: LoadedModel, folders: tuple[str
     name = Path(folders[0]) / f"{trained.train.name(0)}.tif"
     sees = condition_of(open_image(name).read(), model).condition()
     assert torch.equal(sees, saw)
-    enlarged, _ = read_image(model, name, None, allow_seen=True)
-    assert torch.equal(condition_of(enlarged, model, on_target_grid=True).condition(), saw)
+    upsampled, _ = read_image(model, name, None, allow_seen=True)
+    assert torch.equal(condition_of(upsampled, model, on_target_grid=True).condition(), saw)
 
 
 def test_a_file_is_restored_to_twice_the_size_and_half_the_pixel(
@@ -148,12 +148,12 @@ def test_a_file_is_restored_to_twice_the_size_and_half_the_pixel(
     np.testing.assert_array_equal(open_image(output).read(), alone.mean)
 
 
-def test_what_is_on_the_grid_already_is_not_enlarged_again(
+def test_what_is_on_the_grid_already_is_not_upsampled_again(
     model_file: Path, folders: tuple[str, str], tmp_path: Path
 ) -> None:
     model = sfumato.load(model_file)
     pixels = open_image(Path(folders[0]) / "image1.tif").read()
-    write_image(tmp_path / "large.tif", enlarge(pixels[None], (2, 2))[0], axes="YX")
+    write_image(tmp_path / "large.tif", upsample(pixels[None], (2, 2))[0], axes="YX")
     settings = Settings(2, 2, on_target_grid=True)
     path, _ = restore_file(model_file, tmp_path / "large.tif", tmp_path / "out.tif", settings)
     alone = sfumato.restore(pixels, model, num_samples=2, num_steps=2)
@@ -171,7 +171,7 @@ def test_images_scaled_by_themselves_are_restored_the_same_at_any_exposure(folde
 
 
 def test_files_of_earlier_versions_load_and_say_what_they_lack(model_file: Path, tmp_path: Path) -> None:
-    """Without a factor nothing is enlarged; only where inputs were enlarged in training that is an error."""
+    """Without a factor nothing is upsampled; only where inputs were upsampled in training that is an error."""
     model = sfumato.load(model_file)
     unknown = {**vars(model.info), "factor": None}
     save_model(tmp_path / "old.safetensors", model.model.state_dict(), type(model.info)(**unknown))
@@ -183,7 +183,7 @@ def test_files_of_earlier_versions_load_and_say_what_they_lack(model_file: Path,
     assert sfumato.restore(image, old, num_samples=2, num_steps=2, on_target_grid=True).mean.shape == SMALL
     data = old.info.recipe.data.model_copy(update={"upsample": False})
     plain = type(old.info)(**{**unknown, "recipe": old.info.recipe.model_copy(update={"data": data})})
-    assert enlargement(LoadedModel(old.model, plain, old.sha256)) == (1, 1)
+    assert upsampling_factor(LoadedModel(old.model, plain, old.sha256)) == (1, 1)
 
 
 @pytest.mark.parametrize("factor", [(2,), (2, 0), (2, 2.0), (2, 10**6)])
@@ -205,11 +205,11 @@ def test_a_store_remembers_the_factor(folders: tuple[str, str], tmp_path: Path) 
     assert PackedPairs(tmp_path / "store.zarr").factor == (2, 2)
 
 
-def test_coarse_photographs_are_enlarged_by_the_same_function() -> None:
+def test_coarse_photographs_are_upsampled_by_the_same_function() -> None:
     """A natural model restores 64 pixels to 256 as it was trained to."""
     photograph = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(0))
     small = torch.nn.functional.interpolate(photograph[None], size=(8, 8), mode="bicubic", antialias=True)
-    expected = enlarge(small[0].clamp(0, 1).numpy(), (4, 4)).astype(np.float32)
+    expected = upsample(small[0].clamp(0, 1).numpy(), (4, 4)).astype(np.float32)
     np.testing.assert_array_equal(coarsen(photograph, 4).numpy(), expected)
 
 
@@ -245,7 +245,7 @@ def test_a_small_picture_becomes_a_large_one(tmp_path: Path) -> None:
     for name, pixels in (("in", small), ("out", large)):
         (tmp_path / name).mkdir()
         write_image(tmp_path / name / "small.png", pixels, axes="YXC")
-    fine = np.asarray(enlarge(shares, (4, 4)), np.float32)
+    fine = np.asarray(upsample(shares, (4, 4)), np.float32)
     for target in (None, tmp_path / "out" / "small.png"):
         seen, truth = read_image(model, tmp_path / "small.png", target)
         assert float(np.abs(np.asarray(seen, np.float32) - fine).max()) < 1e-6

@@ -89,7 +89,7 @@ def test_files_stores_and_rescaled_pairs_have_the_same_hashes(tmp_path: Path) ->
     assert uncached.hashes(1) == files.hashes(1)
 
 
-def test_enlarged_inputs_have_the_same_hash_in_a_store(tmp_path: Path) -> None:
+def test_upsampled_inputs_have_the_same_hash_in_a_store(tmp_path: Path) -> None:
     for name, side in (("low", 40), ("high", 80)):
         (tmp_path / name).mkdir()
         write_image(tmp_path / name / "a.tif", noise(side, side)[0].astype(np.float32), axes="YX")

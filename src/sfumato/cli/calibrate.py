@@ -146,7 +146,7 @@ def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
         raise RecipeError(
             f"{place} has no pairs; expected a folder with `inputs` and `targets`, a manifest (.csv) or a packed store"
         )
-    moved = dict.fromkeys(PLACES) | {"upsample": info.enlarges} | where
+    moved = dict.fromkeys(PLACES) | {"upsample": info.upsamples} | where
     return recipe.model_copy(update={"data": recipe.data.model_copy(update=moved), "problem": problem})
 
 

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from sfumato.data.frames import enlarge
+from sfumato.data.frames import upsample
 from sfumato.data.images.io import open_image
 from sfumato.figures.panels import coloured, grey, save_picture
 from sfumato.models.bundled import demo_model
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.demo_specimens import FIELDS, Specimen, simulate_specimens, write_specimens
-from sfumato.restoration.conditions import as_restored, enlargement
+from sfumato.restoration.conditions import as_restored, upsampling_factor
 from sfumato.restoration.folder import restore_folder
 from sfumato.restoration.in_memory import Restored
 from sfumato.statistics.metrics import affine_fit, psnr
@@ -204,7 +204,7 @@ def score(specimen: Specimen, restored: Restored, model: LoadedModel) -> Score:
     are used as they are.
     """
     truth = as_restored(specimen.truth[None], model)[0]
-    measured = enlarge(specimen.measured[None], enlargement(model))[0]
+    measured = upsample(specimen.measured[None], upsampling_factor(model))[0]
     assert restored.low is not None
     assert restored.high is not None
     inside = (truth >= restored.low) & (truth <= restored.high)

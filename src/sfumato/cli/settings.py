@@ -87,7 +87,7 @@ def tested_recipe(
             _check_own(told[0], from_recipe)
         moved = given if given["folder"] else {}
         return models[0].info.recipe.model_copy(update={"data": told[0].model_copy(update=moved)}), not moved
-    upsample = not told or any(model.info.enlarges for model in models)
+    upsample = not told or any(model.info.upsamples for model in models)
     ndim = models[0].info.recipe.model.ndim if models else 2
     chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}", f"model.ndim={ndim}"])
     axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}

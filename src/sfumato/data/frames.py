@@ -24,14 +24,14 @@ from sfumato.system.errors import ImageError
 __all__ = [
     "CompletedFrames",
     "Completion",
-    "EnlargedFrames",
     "FrameCache",
     "Frames",
-    "enlarge",
-    "enlarge_tensor",
-    "enlarged_region",
+    "UpsampledFrames",
     "is_factor",
     "region",
+    "upsample",
+    "upsample_tensor",
+    "upsampled_region",
 ]
 
 Array = NDArray[np.generic]
@@ -72,7 +72,7 @@ def is_factor(factor: Sequence[int], ndim: int) -> bool:
     return len(factor) == ndim and whole and math.prod(factor) <= _MOST_PIXELS
 
 
-def enlarge_tensor(images: Tensor, factor: Sequence[int]) -> Tensor:
+def upsample_tensor(images: Tensor, factor: Sequence[int]) -> Tensor:
     """Upsample images (N, K, *spatial) by a whole factor along each axis: bicubic, or trilinear for volumes.
 
     The centres of pixels keep their positions. Positions are computed in float64: with float32 and a factor of 3 they
@@ -95,21 +95,21 @@ def enlarge_tensor(images: Tensor, factor: Sequence[int]) -> Tensor:
     return F.interpolate(images.double(), scale_factor=scale, mode=mode, align_corners=False).to(images.dtype)
 
 
-def enlarge(image: Array, factor: Sequence[int]) -> Array:
+def upsample(image: Array, factor: Sequence[int]) -> Array:
     """Upsample an image (K, *spatial) by ``factor``, to float32, or to float64 where float32 is not enough.
 
     With a factor of 1 the image is returned unchanged.
 
     Example:
-        >>> enlarge(np.ones((1, 3, 4)), (2, 2)).shape
+        >>> upsample(np.ones((1, 3, 4)), (2, 2)).shape
         (1, 6, 8)
     """
     if all(f == 1 for f in factor):
         return image
-    return enlarge_tensor(torch.from_numpy(floats(np.ascontiguousarray(image)))[None], factor)[0].numpy()
+    return upsample_tensor(torch.from_numpy(floats(np.ascontiguousarray(image)))[None], factor)[0].numpy()
 
 
-def enlarged_region(
+def upsampled_region(
     read: Callable[[list[int], list[int]], Array],
     spatial: Sequence[int],
     factor: Sequence[int],
@@ -129,12 +129,12 @@ def enlarged_region(
         return read(list(corner), list(size))
     first = [max(c // f - _MARGIN, 0) for c, f in zip(corner, factor, strict=True)]
     last = [min(-(-(c + s) // f) + _MARGIN, full) for c, s, f, full in zip(corner, size, factor, spatial, strict=True)]
-    large = enlarge(read(first, [b - a for a, b in zip(first, last, strict=True)]), factor)
+    large = upsample(read(first, [b - a for a, b in zip(first, last, strict=True)]), factor)
     inside = [c - a * f for c, a, f in zip(corner, first, factor, strict=True)]
     return region(large, inside, size)
 
 
-class EnlargedFrames:
+class UpsampledFrames:
     """Frames upsampled to a finer grid, read by region as if they were stored that way.
 
     Args:
@@ -151,7 +151,7 @@ class EnlargedFrames:
 
     def read(self, frame: int, corner: Sequence[int], size: Sequence[int]) -> Array:
         """Read a region of one upsampled frame, shape (channels, *size)."""
-        return enlarged_region(
+        return upsampled_region(
             lambda first, part: self.frames.read(frame, first, part), self.frames.spatial, self.factor, corner, size
         )
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.frames import FrameCache, enlarged_region, region
+from sfumato.data.frames import FrameCache, region, upsampled_region
 from sfumato.data.images.image import Image
 from sfumato.data.images.io import open_image
 from sfumato.data.images.view import View, as_shares
@@ -194,7 +194,7 @@ class FilePairs:
         """Read a region of the condition (side 0) or the target (side 1), on the target's grid."""
         reader = self.readers[index][side]
         read = partial(self._region, reader, (index, side, frame), keep=keep)
-        return read(corner, size) if side else enlarged_region(read, reader.spatial, self.factor, corner, size)
+        return read(corner, size) if side else upsampled_region(read, reader.spatial, self.factor, corner, size)
 
     def files(self) -> Iterator[SourceFile]:
         """Yield the input and target of each pair."""

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from sfumato.data.frames import EnlargedFrames
+from sfumato.data.frames import UpsampledFrames
 from sfumato.data.images.io import open_image
 from sfumato.data.images.view import as_shares
 from sfumato.data.pairs import Pair
@@ -27,7 +27,7 @@ from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written
 from sfumato.models.recipe import SampleRecipe
 from sfumato.problems.registry import takes_shares
-from sfumato.restoration.conditions import as_restored, condition_of, enlargement, told_channels
+from sfumato.restoration.conditions import as_restored, condition_of, told_channels, upsampling_factor
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import ImageError
@@ -86,14 +86,14 @@ def read_image(
         raise ImageError(f"the model takes images of {ndim} spatial axes; figures are drawn for 2 only")
     if target is None:
         image = open_image(source, axes=data.input_axes)
-        frames = EnlargedFrames(FrameReader(as_shares(image) if shares else image, ndim), enlargement(model))
+        frames = UpsampledFrames(FrameReader(as_shares(image) if shares else image, ndim), upsampling_factor(model))
         hashes = PairHashes(pixel_hash(partial(frames.read, 0), frames.channels, frames.spatial), None)
         _refuse_trained(model, hashes, source.name, allow_seen)
         return frames.read(0, [0, 0], frames.spatial), None
     pairs = FilePairs(
         [Pair(source.name, source, target)],
         axes=(data.input_axes, data.target_axes),
-        upsample=model.info.enlarges,
+        upsample=model.info.upsamples,
         shares=shares,
         cache_bytes=0,
     )

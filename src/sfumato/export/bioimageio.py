@@ -21,7 +21,7 @@ from sfumato.export.graph import onnx_library, save_graph
 from sfumato.export.sampler import sampler_graph
 from sfumato.figures.panels import grey, save_picture
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.conditions import Measured, condition_of, enlargement
+from sfumato.restoration.conditions import Measured, condition_of, upsampling_factor
 from sfumato.restoration.layout import middle, stride
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.atomic_files import replace_bytes
@@ -187,7 +187,7 @@ def _tensor(
 
 def _tensors(v0_5: Any, model: LoadedModel, folder: Path, outputs: Sequence[str]) -> Mapping[str, list[Any]]:
     """The inputs and outputs of the graph."""
-    info, factor = model.info, enlargement(model)
+    info, factor = model.info, upsampling_factor(model)
     axes = _AXES[len(_AXES) - len(factor) :]
     # Not concatenable: tiles of a graph with a fixed seed would each be sampled separately.
     size = v0_5.ParameterizedSize(min=stride(model.model), step=1)

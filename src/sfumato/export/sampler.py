@@ -19,7 +19,7 @@ from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import join
 from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
-from sfumato.restoration.conditions import enlargement
+from sfumato.restoration.conditions import upsampling_factor
 from sfumato.restoration.layout import stride
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import RunError
@@ -76,7 +76,7 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
 
 
 def _upsample(images: Tensor, factor: tuple[int, ...]) -> Tensor:
-    """Like :func:`sfumato.data.frames.enlarge_tensor`, but in single precision, the only one runtimes support."""
+    """Like :func:`sfumato.data.frames.upsample_tensor`, but in single precision, the only one runtimes support."""
     if all(f == 1 for f in factor):
         return images
     mode = "bicubic" if images.ndim == 4 else "trilinear"
@@ -88,7 +88,7 @@ class _Start(nn.Module):
 
     def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
         super().__init__()
-        self.model, self.info, self.factor = model.model, model.info, enlargement(model)
+        self.model, self.info, self.factor = model.model, model.info, upsampling_factor(model)
         self.sampled, self.noise = sampled, NoiseField(seed)
         center = ["center"] if self.model.residual or self.model.mean_network is not None else []
         self.names = ["condition", "end", *center, *(f"{name}_before" for name in _CARRIED)]
@@ -174,7 +174,7 @@ class _Regress(nn.Module):
 
     def __init__(self, model: LoadedModel) -> None:
         super().__init__()
-        self.model, self.info, self.factor = model.model, model.info, enlargement(model)
+        self.model, self.info, self.factor = model.model, model.info, upsampling_factor(model)
 
     def forward(self, measured: Tensor) -> Tensor:
         condition = self.info.condition.apply(_upsample(measured, self.factor))

@@ -87,7 +87,7 @@ class ModelInfo:
     seen: SeenImages | None = None
 
     @property
-    def enlarges(self) -> bool:
+    def upsamples(self) -> bool:
         """Whether targets have a finer grid than the measured images."""
         return self.recipe.data.upsample or max(self.factor or (1,)) > 1
 

@@ -224,7 +224,7 @@ def _restore(
     """In the thread: load the model, restore, and make layers of the results."""
     import torch
 
-    from sfumato.restoration.conditions import Measured, enlargement
+    from sfumato.restoration.conditions import Measured, upsampling_factor
     from sfumato.restoration.interactive import FieldOfView, Parts
 
     if device == "automatic":
@@ -246,5 +246,5 @@ def _restore(
         "intervals": parts.label,
     }
     where, prefix = parts.field, "" if field is None else "preview: "
-    factor = enlargement(model)
+    factor = upsampling_factor(model)
     return source.layers(images, frames=where.frames, corner=where.corner, factor=factor, prefix=prefix, metadata=about)

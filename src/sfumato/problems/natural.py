@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sfumato.data.frames import enlarge_tensor, region
+from sfumato.data.frames import region, upsample_tensor
 from sfumato.data.pixel_hash import PairHashes
 from sfumato.data.sources import PairSource
 from sfumato.problems.photographs import PhotographPairs, Photographs, open_photographs
@@ -53,7 +53,7 @@ def coarsen(image: Tensor, factor: int) -> Tensor:
     """
     flat = image.reshape(-1, *image.shape[-3:])
     small = F.interpolate(flat, size=[side // factor for side in image.shape[-2:]], mode="bicubic", antialias=True)
-    return enlarge_tensor(small.clamp(0, 1), (factor, factor)).reshape(image.shape)
+    return upsample_tensor(small.clamp(0, 1), (factor, factor)).reshape(image.shape)
 
 
 class DownsampledPairs(PhotographPairs):

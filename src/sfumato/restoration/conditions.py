@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from sfumato.data.frames import CompletedFrames, Completion, EnlargedFrames, Frames
+from sfumato.data.frames import CompletedFrames, Completion, Frames, UpsampledFrames
 from sfumato.data.images.image import Image, PixelSize
 from sfumato.data.images.io import open_image
 from sfumato.data.images.pixels import ArrayImage, as_pixels, floats
@@ -22,9 +22,9 @@ __all__ = [
     "Measured",
     "as_restored",
     "condition_of",
-    "enlargement",
     "measured_channels",
     "told_channels",
+    "upsampling_factor",
 ]
 
 Pixels = NDArray[Any]
@@ -67,8 +67,8 @@ class Measured:
         seen: Frames = frames
         if computed is not None and frames.channels == computed.measured:  # others may have all channels already
             seen = CompletedFrames(frames, computed)
-        factor = (1,) * len(frames.spatial) if on_target_grid else enlargement(model)
-        on_grid = seen if max(factor) == 1 else EnlargedFrames(seen, factor)
+        factor = (1,) * len(frames.spatial) if on_target_grid else upsampling_factor(model)
+        on_grid = seen if max(factor) == 1 else UpsampledFrames(seen, factor)
         self.name, self.axes, self.source_axes, self.dtype = image.name, frames.axes, image.axes, image.dtype
         self.num_frames, self.frame_axes, self.frame_shape = frames.num_frames, frames.frame_axes, frames.frame_shape
         self.channels, self.spatial, self.read = seen.channels, tuple(on_grid.spatial), on_grid.read
@@ -142,7 +142,7 @@ def condition_of(array: ArrayLike | Tensor, model: LoadedModel, *, on_target_gri
     return Measured(replace(image, memory_budget=image.nbytes), model, on_target_grid=on_target_grid)
 
 
-def enlargement(model: LoadedModel) -> tuple[int, ...]:
+def upsampling_factor(model: LoadedModel) -> tuple[int, ...]:
     """How many times finer a model's output is than its input, per spatial axis.
 
     Raises:

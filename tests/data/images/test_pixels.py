@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from sfumato.data.frames import enlarge
+from sfumato.data.frames import upsample
 from sfumato.data.images.pixels import as_pixels, floats
 from sfumato.data.normalize import Normalization
 from sfumato.system.bounds import seed_of, whole
@@ -52,9 +52,9 @@ def test_other_pixels_are_normalised_as_ever(dtype: str) -> None:
     assert torch.equal(scaling.of_pixels(pixels), scaling.apply(torch.from_numpy(pixels.astype(np.float32))))
 
 
-def test_enlarging_keeps_levels() -> None:
+def test_upsampling_keeps_levels() -> None:
     levels = np.random.default_rng(0).integers(0, 50, (1, 8, 8))
-    near, far = enlarge(levels.astype(np.float64), (2, 2)), enlarge(FAR + levels, (2, 2))
+    near, far = upsample(levels.astype(np.float64), (2, 2)), upsample(FAR + levels, (2, 2))
     np.testing.assert_allclose(far.astype(np.float64) - FAR, near.astype(np.float64), atol=1e-5)
 
 
