@@ -41,7 +41,7 @@ def evaluate(
     seed: Annotated[int, Option(help="Seed of the samples and the statistics.")] = 0,
     most: arguments.Most = None,
     affine: Annotated[bool, Option(help="First fit scale and offset of each estimate to the truth.")] = False,
-    remove_mean: Annotated[bool, Option(help="First shift each estimate to its truth's mean; for phases.")] = False,
+    remove_mean: Annotated[bool, Option(help="Shift estimates to the mean of their truth, as for phases.")] = False,
     resolution: Annotated[bool, Option(help="Also measure the resolution; needs --pixel-um.")] = False,
     pixel_um: Annotated[float | None, Option(help="Size of a target pixel.")] = None,
     numerical_aperture: Annotated[float | None, Option(help="For wiener and richardson_lucy.")] = None,

@@ -34,7 +34,7 @@ def check_schedule(model: LoadedModel) -> None:
     if not (model.model.draws_samples and knows_pixels):
         raise ImageError(
             f"the schedule of this model ({model.info.recipe.model.method}, {model.info.recipe.model.schedule}) is the "
-            "same for all pixels, so it says nothing of their uncertainty; expected a learned one: ask for samples"
+            "same for all pixels, so it says nothing about their uncertainty; expected a learned one: use samples"
         )
 
 

@@ -61,7 +61,7 @@ def number_of_tiles(spatial: Sequence[int], tile: int) -> int:
 
 
 def _rise(x: Tensor) -> Tensor:
-    """0 below -1/2, 1 above 1/2, half a sine between."""
+    """Rise from 0 to 1 between -1/2 and 1/2, along half a sine."""
     return (1 + (math.pi * x.clamp(-0.5, 0.5)).sin()) / 2
 
 

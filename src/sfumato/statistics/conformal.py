@@ -149,7 +149,7 @@ def pooled_quantile(scores: Scores, level: float) -> float:
 
 
 def least_factor(scores: Scores, is_allowed: Callable[[float], bool]) -> float:
-    """The least factor whose risk is allowed; any risk smaller than an allowed one must be allowed too.
+    """The smallest factor whose risk is allowed; if a risk is allowed, every smaller one must be too.
 
     Found by bisection over 32-bit floats, so it is exact: the risk changes only at scores.
     """
