@@ -72,7 +72,7 @@ def tested_recipe(
     addresses never.
     """
     if from_recipe and (path is not None or any(given.values())):
-        raise RecipeError("--from-recipe and another place for the test images were given; remove one of them")
+        raise RecipeError("--from-recipe and another place for the test images were given; keep one of them")
     told = [model.info.recipe.data for model in models]
     if path is not None:
         chosen = recipe_of(path, places(given))
