@@ -26,6 +26,11 @@ class Memory:
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def num_images(self) -> int:
+        """All samples are different images."""
+        return len(self)
+
     def name(self, sample: int) -> str:
         return f"Präparat {sample}"
 

@@ -53,6 +53,11 @@ class RescaledPairs(ABC):
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def num_images(self) -> int:
+        """Number of different images of the source."""
+        return self.source.num_images
+
     def name(self, sample: int) -> str:
         """Name of the sample in the source."""
         return self.source.name(sample)

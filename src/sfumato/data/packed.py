@@ -78,6 +78,11 @@ class PackedPairs:
     def __len__(self) -> int:
         return int(self._target.shape[0])
 
+    @property
+    def num_images(self) -> int:
+        """All samples are different images."""
+        return len(self)
+
     def name(self, sample: int) -> str:
         """Name of the sample in the source it was packed from."""
         start = int(self._ends[sample - 1]) if sample else 0

@@ -84,7 +84,7 @@ def look_at(train: PairSource, validation: PairSource | None, *, seed: int) -> t
         PairingError: If an image is in both splits.
     """
     sources = {"train": train} if validation is None else {"train": train, "validation": validation}
-    num_pairs = sum(map(len, sources.values()))
+    num_pairs = sum(source.num_images for source in sources.values())
     found = {split: dict(_hashed(source, num_pairs, seed)) for split, source in sources.items()}
     where = {number: sample for sample, hashes in found["train"].items() for number in _numbers(hashes)}
     both = [
@@ -161,8 +161,8 @@ def _repeated(train: PairSource, found: dict[int, PairHashes]) -> Iterator[tuple
 
 def _hashed(source: PairSource, num_pairs: int, seed: int) -> Iterator[tuple[int, PairHashes]]:
     """Hash all samples, or this source's share of as many as can be kept."""
-    number = min(len(source), max(1, _MOST_HASHES // 2 * len(source) // num_pairs))
-    chosen = np.sort(permute(np.arange(number), len(source), seed=seed))
+    number = min(source.num_images, max(1, _MOST_HASHES // 2 * source.num_images // num_pairs))
+    chosen = np.sort(permute(np.arange(number), source.num_images, seed=seed))
     return ((int(sample), source.hashes(int(sample))) for sample in chosen)
 
 

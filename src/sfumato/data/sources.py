@@ -58,6 +58,11 @@ class PairSource(Protocol):
     def __len__(self) -> int:
         """Number of samples."""
 
+    @property
+    def num_images(self) -> int:
+        """Number of different images; a sample beyond them is another draw of image `sample % num_images`."""
+        ...
+
     def name(self, sample: int) -> str:
         """What to call a sample in messages."""
 
@@ -159,6 +164,11 @@ class FilePairs:
 
     def __len__(self) -> int:
         return int(self._ends[-1])
+
+    @property
+    def num_images(self) -> int:
+        """All samples are different images."""
+        return len(self)
 
     def name(self, sample: int) -> str:
         """The pair's name, with the number of the frame if it has several."""

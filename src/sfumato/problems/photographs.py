@@ -157,6 +157,11 @@ class PhotographPairs:
     def __len__(self) -> int:
         return len(self.photographs) * self.draws
 
+    @property
+    def num_images(self) -> int:
+        """Number of photographs."""
+        return len(self.photographs)
+
     def name(self, sample: int) -> str:
         """Name of the photograph, with the number of the draw if it has several."""
         draw, photograph = divmod(sample, len(self.photographs))
