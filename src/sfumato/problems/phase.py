@@ -91,6 +91,11 @@ class PhaseSettings:
     pixel_max_um: float = 0.0
     transport_dampings: tuple[float, ...] = ()
 
+    @property
+    def is_random(self) -> bool:
+        """Whether the draws of a photograph differ in their geometry."""
+        return bool(self.defocus_max_um or self.wavelength_max_um or self.pixel_max_um)
+
     def __post_init__(self) -> None:
         if min(self.pixel_um, self.wavelength_um, abs(self.defocus_um), self.side_px, self.draws) <= 0:
             raise ValueError(
@@ -277,7 +282,8 @@ class PhasePairs(PhotographPairs):
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Read condition (K, *size) and phase (1, *size)."""
-        whole = self._cache.get(sample, lambda: self._simulate(sample))
+        alike = not (self.settings.is_random or self.settings.transport_dampings)  # but for the noise added below
+        whole = self._cache.get(sample % len(self.photographs) if alike else sample, lambda: self._simulate(sample))
         part = region(whole, corner, size).astype(np.float32)
         planes = len(self.settings.planes)
         light = self._noisy(torch.from_numpy(part[:planes]), sample, corner)
