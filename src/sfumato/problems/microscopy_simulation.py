@@ -30,13 +30,13 @@ from sfumato.physics.rendering import Emitters
 from sfumato.problems.microscopy import BIOSR_FOLDERS, BIOSR_SPLITS
 from sfumato.system.errors import ImageError
 
-__all__ = ["PHOTON_LEVELS", "Field", "Microscope", "image_field", "simulate"]
+__all__ = ["PHOTON_LEVELS", "TARGET_LEVEL", "Field", "Microscope", "image_field", "simulate", "specimen"]
 
 PHOTON_LEVELS = (15, 25, 40, 65, 100, 160, 250, 400, 600)
 """Mean photons per pixel of the structure in one raw frame: nine levels between BioSR's ends, in steps of about 1.6."""
 
 _NUM_ANGLES, _NUM_PHASES = 3, 3
-_TARGET_LEVEL = 2000.0
+TARGET_LEVEL = 2000.0
 """Mean grey level of structures in targets, high enough that rounding does not show."""
 _PLANES_UM = 0.16
 
@@ -107,7 +107,7 @@ def image_field(
     """
     microscope = microscope or Microscope()
     extent_um = (side * microscope.pixel_um,) * 2
-    emitters = _specimen(structure, extent_um, seed=seed, cell=cell)
+    emitters = specimen(structure, extent_um, seed=seed, cell=cell)
     frames = torch.stack(
         [
             rendering.render(lit, (side, side), pixel_um=microscope.pixel_um, cutoff=microscope.cutoff)
@@ -128,11 +128,11 @@ def image_field(
         pixel_um=microscope.pixel_um / 2,
         cutoff=optics.SIM_EXTENSION * microscope.cutoff,
     )
-    target = camera.at_photon_level(sharp.clamp_min(0), _TARGET_LEVEL).round().clamp(0, 2**16 - 1)
+    target = camera.at_photon_level(sharp.clamp_min(0), TARGET_LEVEL).round().clamp(0, 2**16 - 1)
     return Field(torch.stack(raw).numpy().astype(np.uint16), target.numpy().astype(np.uint16))
 
 
-def _specimen(structure: str, extent_um: tuple[float, float], *, seed: int, cell: int) -> Emitters:
+def specimen(structure: str, extent_um: tuple[float, float], *, seed: int, cell: int) -> Emitters:
     """Draw a specimen with light in the field; a tiny field may need several attempts."""
     for attempt in range(100):
         emitters = structures.STRUCTURES[structure](extent_um, seed=_key(seed, structure, cell, f"draw {attempt}"))

@@ -11,7 +11,7 @@ import numpy as np
 from sfumato.data.frames import Completion
 from sfumato.data.images.view import brightest
 from sfumato.data.sources import PairSource
-from sfumato.problems import microscopy, natural, phase
+from sfumato.problems import microscopy, natural, phase, photons
 from sfumato.problems.request import ForwardParameters, Request
 from sfumato.system.errors import RecipeError
 
@@ -20,6 +20,7 @@ __all__ = ["PROBLEMS", "completion", "full_scale", "open_problem", "takes_shares
 PROBLEMS: Mapping[str, Callable[[Request], dict[str, PairSource]]] = MappingProxyType(
     {
         **{name: partial(microscopy.open_data_set, name) for name in microscopy.DATA_SETS},
+        "photons": photons.open_photons,
         "phase": phase.open_phase,
         "natural": natural.open_natural,
     }
