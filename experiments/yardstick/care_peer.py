@@ -1,0 +1,67 @@
+"""Run by the environment of CAREamics: `care_peer.py train FOLDER SECONDS` or `care_peer.py restore FOLDER`."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from careamics import CAREamist
+from careamics.config import create_care_config
+
+STEPS = 200
+"""Of an epoch."""
+
+torch.set_num_threads(1)
+
+
+def configured(channels: int, epochs: int) -> Any:
+    several: dict[str, Any] = {"axes": "SYX"}
+    if channels > 1:
+        several = {"axes": "SCYX", "n_channels_in": channels, "n_channels_out": 1}
+    return create_care_config(
+        experiment_name="care",
+        data_type="array",
+        patch_size=[64, 64],
+        batch_size=8,
+        num_epochs=epochs,
+        num_steps=STEPS,
+        **several,
+    )
+
+
+def learn(folder: Path, pairs: dict[str, Any], epochs: int) -> float:
+    """Processor seconds of a training of so many epochs."""
+    channels = pairs["train_condition"].shape[1]
+    shaped = {name: array[:, 0] if channels == 1 else array for name, array in pairs.items()}
+    care = CAREamist(configured(channels, epochs), work_dir=folder / "care", enable_progress_bar=False)
+    started = time.process_time()
+    care.train(
+        train_data=shaped["train_condition"],
+        train_data_target=shaped["train_target"],
+        val_data=shaped["validation_condition"],
+        val_data_target=shaped["validation_target"],
+    )
+    return time.process_time() - started
+
+
+def main() -> None:
+    folder = Path(sys.argv[2])
+    if sys.argv[1] == "train":
+        pairs = dict(np.load(folder / "pairs.npz"))
+        one, two = (learn(folder / f"timing_{epochs}", pairs, epochs) for epochs in (1, 2))
+        epochs = max(1, round((float(sys.argv[3]) - one) / (two - one)) + 1)
+        seconds = learn(folder, pairs, epochs)
+        (folder / "trained.json").write_text(json.dumps({"seconds": seconds, "epochs": epochs}))
+    else:
+        image = np.load(folder / "input.npy")
+        newest = sorted((folder / "care").rglob("*last*.ckpt"), key=lambda path: path.stat().st_mtime)[-1]
+        care = CAREamist(checkpoint_path=newest, work_dir=folder / "care", enable_progress_bar=False)
+        several = image.shape[1] > 1
+        found = care.predict(image if several else image[:, 0], axes="SCYX" if several else "SYX")[0]
+        np.save(folder / "output.npy", np.asarray(found).reshape(1, *image.shape[2:]))
+
+
+main()

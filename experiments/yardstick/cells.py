@@ -1,0 +1,54 @@
+"""Cells: one training each, of a contender on a problem for some minutes with a seed."""
+
+from dataclasses import dataclass
+
+from sfumato.models.recipe import Recipe
+from yardstick.contenders import CONTENDERS
+from yardstick.problems import Places, recipe_for
+
+__all__ = ["Cell", "cells", "recipe_of"]
+
+_SHORT = 30.0
+"""Below these minutes, a contender has its small network."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training: what, on which problem, for how long, with which seed."""
+
+    problem: str
+    contender: str
+    minutes: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """On the command line and as a folder."""
+        return f"{self.problem}/{self.contender}/{self.minutes:g}/{self.seed}"
+
+    @classmethod
+    def named(cls, name: str) -> "Cell":
+        """The cell of a name."""
+        problem, contender, minutes, seed = name.split("/")
+        return cls(problem, contender, float(minutes), int(seed))
+
+
+def recipe_of(cell: Cell, places: Places) -> Recipe:
+    """The recipe of a cell, without its number of steps."""
+    contender = CONTENDERS[cell.contender]
+    short = contender.small if cell.minutes < _SHORT else ()
+    own = (contender.of or {}).get(cell.problem, ())
+    settings = (*contender.settings, *own, *short, f"train.seed={cell.seed}", f"name={cell.contender}")
+    return recipe_for(cell.problem, places, settings)
+
+
+def cells() -> list[Cell]:
+    """All cells: first seeds and short trainings first, so that a comparison is there early."""
+    found = [
+        Cell(problem, name, minutes, seed)
+        for name, contender in CONTENDERS.items()
+        for problem in contender.problems
+        for minutes in contender.budgets
+        for seed in range(contender.seeds if minutes else 1)
+    ]
+    return sorted(found, key=lambda cell: (cell.seed, cell.minutes))

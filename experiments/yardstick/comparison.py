@@ -1,0 +1,96 @@
+r"""Compare contenders on the same images: geometric means of ratios, with intervals over images and seeds.
+
+.. math:: \log ratio = \frac1n \sum_i (\bar a_i - \bar b_i), \qquad
+          var = \frac{s_{images}^2}{n} + \frac{s_a^2}{S_a} + \frac{s_b^2}{S_b}
+
+with logarithms a and b averaged over S seeds, and s_a, s_b the spread of the mean over images from seed to seed. The
+quantile is Student's, with the degrees of freedom of Welch and Satterthwaite. A single seed adds nothing to the
+variance, so its interval is about images alone, and is marked by `seeds`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from yardstick.stored import Figure
+
+__all__ = ["Ratio", "geometric_mean", "mean_of", "ratio", "values_of"]
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio of geometric means with its 95% interval.
+
+    Attributes:
+        value: Below 1 if the first contender has the smaller error.
+        low: Lower end.
+        high: Upper end.
+        seeds: Trainings of the two contenders.
+        images: Test images.
+    """
+
+    value: float
+    low: float
+    high: float
+    seeds: tuple[int, int]
+    images: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
+
+
+def values_of(
+    figures: Sequence[Figure], contender: str, minutes: float, metric: str, group: str | None = None
+) -> NDArray[np.float64]:
+    """Values of the images that all seeds have, shape (seeds, images), in the order of their names; maybe empty."""
+    table: dict[int, dict[str, float]] = {}
+    for figure in figures:
+        is_own = (figure.contender, figure.minutes, figure.metric) == (contender, minutes, metric)
+        if is_own and figure.group != "training" and group in (None, figure.group):
+            table.setdefault(figure.seed, {})[f"{figure.group}/{figure.image}"] = figure.value
+    if not table:
+        return np.zeros((0, 0))
+    common = sorted(set.intersection(*(set(of) for of in table.values())))
+    return np.array([[of[image] for image in common] for _, of in sorted(table.items())])
+
+
+def geometric_mean(values: NDArray[np.float64]) -> float:
+    """Over seeds and images."""
+    return float(np.exp(np.log(values).mean())) if values.size else math.nan
+
+
+def mean_of(values: NDArray[np.float64]) -> float:
+    """Over seeds and images."""
+    return float(values.mean()) if values.size else math.nan
+
+
+def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Ratio | None:
+    """The ratio of two arrays (seeds, images) over the same images; None if one is empty.
+
+    Example:
+        >>> same = ratio(np.full((2, 4), 3.0), np.full((3, 4), 1.5))
+        >>> same.value, same.seeds
+        (2.0, (2, 3))
+    """
+    if not first.size or not second.size:
+        return None
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(
+            f"one contender has {first.shape[1]} images and the other {second.shape[1]}; measure both on all"
+        )
+    logs = [np.log(values) for values in (first, second)]
+    differences = logs[0].mean(0) - logs[1].mean(0)
+    number = len(differences)
+    parts = [(float(differences.var(ddof=1)) / number, number - 1)] if number > 1 else []
+    parts += [(float(each.mean(1).var(ddof=1)) / len(each), len(each) - 1) for each in logs if len(each) > 1]
+    middle, variance = float(differences.mean()), sum(part for part, _ in parts)
+    half = 0.0
+    if variance > 0:
+        freedom = variance**2 / sum(part**2 / free for part, free in parts)
+        half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(variance)
+    ends = (math.exp(middle - half), math.exp(middle + half))
+    return Ratio(math.exp(middle), *ends, (len(first), len(second)), number)

@@ -1,0 +1,106 @@
+"""Who competes: recipes of the package, closed forms, classical methods, and peers by their own packages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["BUDGETS", "CONTENDERS", "Contender"]
+
+BUDGETS = (1.0, 4.0, 30.0)
+"""Minutes of one core."""
+
+Kind = Literal["recipe", "filter", "classical", "flow", "care"]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to restore.
+
+    Attributes:
+        about: What it is, in words.
+        kind: How it is trained and run.
+        settings: Of its recipe, on top of version 0.1's.
+        of: Further settings of single problems.
+        small: Further settings at budgets below half an hour.
+        budgets: Minutes at which it competes; 0 for what is not trained.
+        seeds: Trainings at each of them.
+        problems: All three by default.
+        calls: Network calls of a sample; 0 for its recipe's.
+    """
+
+    about: str
+    kind: Kind = "recipe"
+    settings: tuple[str, ...] = ()
+    of: Mapping[str, tuple[str, ...]] | None = None
+    small: tuple[str, ...] = ()
+    budgets: tuple[float, ...] = BUDGETS
+    seeds: int = 1
+    problems: tuple[str, ...] = ("microscopy", "phase", "w2s")
+    calls: int = 0
+
+
+_REGRESSION = ("model.method=regression", "model.mean_network=false", "model.scale=null")
+CONTENDERS: Mapping[str, Contender] = {
+    "default_0_1": Contender("CVDM with the defaults of version 0.1"),
+    "default_0_1_frozen": Contender(
+        "the same; each image keeps its noise",
+        of={"microscopy": ("forward.draws=9",), "phase": ("forward.draws=1",)},
+        budgets=(30.0,),
+        problems=("microscopy", "phase"),
+    ),
+    "regression": Contender(
+        "the same U-Net, trained on the mean square error",
+        settings=_REGRESSION,
+        of={"w2s": ("model.residual=true", "model.base=16", "model.num_scales=5", "train.learning_rate=0.001")},
+        small=("model.base=8",),
+        seeds=3,
+    ),
+    "filter": Contender("the best linear filter of 15 x 15 pixels, in closed form", kind="filter", budgets=(0.0,)),
+    "measured": Contender("the measured image on the target's grid", kind="classical", budgets=(0.0,)),
+    "gaussian": Contender("the measured image, blurred; width tuned", kind="classical", budgets=(0.0,)),
+    "richardson_lucy": Contender(
+        "Richardson-Lucy deconvolution with the true blur; iterations tuned",
+        kind="classical",
+        budgets=(0.0,),
+        problems=("microscopy",),
+    ),
+    "us_tie": Contender(
+        "solver of the transport-of-intensity equation; damping tuned",
+        kind="classical",
+        budgets=(0.0,),
+        problems=("phase",),
+    ),
+    "dfcan": Contender(
+        "DFCAN (Qiao et al. 2021), trained on the mean square error",
+        settings=(*_REGRESSION, "model.network=dfcan", "model.residual=false"),
+        budgets=(30.0,),
+    ),
+    "cddpm_cosine": Contender(
+        "diffusion with the cosine schedule, all else as in default_0_1",
+        settings=("model.schedule=cosine",),
+        budgets=(30.0,),
+    ),
+    "cddpm_paper": Contender(
+        "diffusion with a fixed schedule as the paper sets it; 100 steps of its sampler",
+        settings=(
+            "model.norm=instance",
+            "model.predicts=noise",
+            "model.objective=noise",
+            "model.scale=1.0",
+            "model.mean_network=false",
+            "model.residual=false",
+            "sample.solver=first_order",
+            "sample.eta=1.0",
+            "sample.grid=uniform",
+            "sample.steps=100",
+        ),
+        of={
+            "microscopy": ("model.schedule=linear_biosr",),
+            "phase": ("model.schedule=linear_qpi",),
+            "w2s": ("model.schedule=linear_biosr",),
+        },
+        budgets=(30.0,),
+    ),
+    "care": Contender("CARE by CAREamics 0.3.5, its defaults", kind="care", budgets=(30.0,)),
+    "flow": Contender("flow matching as ResMatching: linear path, 20 Euler calls", kind="flow", budgets=(30.0,)),
+}

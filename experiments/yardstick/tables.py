@@ -1,0 +1,78 @@
+"""Print what is stored: errors relative to version 0.1, decibels, coverage and power, and their bars."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from bars import Bars
+from sfumato.models.build import build_model
+from sfumato.models.recipe import ModelRecipe
+from yardstick.comparison import geometric_mean, mean_of, ratio, values_of
+from yardstick.contenders import BUDGETS, CONTENDERS
+from yardstick.problems import PROBLEMS
+from yardstick.stored import Figure, figures
+
+__all__ = ["print_all", "print_calls"]
+
+REFERENCE = "default_0_1"
+
+
+def print_all(*, check: bool) -> None:
+    """Tables of all problems, then the bars."""
+    for problem in PROBLEMS:
+        stored = figures(problem)
+        groups = sorted({figure.group for figure in stored if figure.group != "training"})
+        for minutes in BUDGETS:
+            print(f"\n{problem}, {minutes:g} minutes of one core")
+            for line in _table(stored, minutes, groups):
+                print(line)
+    bars = Bars()
+    bars.finish(check=check)
+
+
+def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> list[str]:
+    """Lines of one table; what is not trained competes at every budget."""
+    titles = [
+        "contender",
+        "MAE / 0.1",
+        "CRPS / 0.1",
+        "PSNR",
+        *(f"MAE {group}" for group in groups),
+        "within",
+        "seconds",
+    ]
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    for name, contender in CONTENDERS.items():
+        at = 0.0 if contender.budgets == (0.0,) else minutes
+        errors = values_of(stored, name, at, "MAE")
+        if not errors.size:
+            continue
+        cells = [name]
+        for metric in ("MAE", "CRPS"):
+            found = ratio(values_of(stored, name, at, metric), values_of(stored, REFERENCE, minutes, metric))
+            cells.append("" if found is None else str(found))
+        cells.append(f"{mean_of(values_of(stored, name, at, 'PSNR')):.2f}")
+        cells += [f"{geometric_mean(values_of(stored, name, at, 'MAE', group)):.4g}" for group in groups]
+        within = values_of(stored, name, at, "within")
+        cells.append(f"{mean_of(within):.3f}" if within.size else "")
+        seconds = [f.value for f in stored if (f.contender, f.minutes, f.group) == (name, at, "training")]
+        cells.append(f"{np.mean(seconds):.0f}" if seconds else "")
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def print_calls(side: int = 128, repeats: int = 5) -> None:
+    """Processor seconds of one call of version 0.1's network on an image, at four sizes, least of some."""
+    for base in (8, 16, 32, 64):
+        model = build_model(ModelRecipe(base=base, rate_base=max(4, base // 2)), 1, 1).eval()
+        noisy = torch.zeros(1, 1, side, side)
+        log_gamma = torch.full((1, 1, 1, 1), -1.0)
+        taken = []
+        for _ in range(repeats):
+            started = time.process_time()
+            with torch.no_grad():
+                model.predict(noisy, log_gamma, noisy)
+            taken.append(time.process_time() - started)
+        print(f"base {base}: {1000 * min(taken):.1f} ms per call of {side} x {side} pixels")

@@ -1,0 +1,127 @@
+"""Train each contender for its seconds of one core, and return what restores an image."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sfumato.data.batches import PatchBatches
+from sfumato.data.order import Order
+from sfumato.diffusion.noise import NoiseField
+from sfumato.models.model_file import load
+from sfumato.models.recipe import Recipe
+from sfumato.nn.linear_filter import LinearFilter
+from sfumato.restoration.restorer import Restorer
+from sfumato.system.atomic_files import replace_text
+from sfumato.training.preparation import Prepared, prepare
+from sfumato.training.run_folder import RunFolder
+from sfumato.training.train import train
+from yardstick.cells import Cell, recipe_of
+from yardstick.contenders import CONTENDERS, Contender
+from yardstick.costs import cost_of
+from yardstick.problems import Held, Places
+from yardstick.scores import Restored
+
+__all__ = ["NUM_SAMPLES", "Method", "batches_of", "curve", "single", "trained"]
+
+NUM_SAMPLES = 16
+_VALIDATIONS, _SAVES = 12, 12
+"""Of a run, however long it is: points of its learning curve, and checkpoints."""
+
+Method = Callable[[Held, int], Restored]
+
+
+def trained(cell: Cell, places: Places) -> Method:
+    """Train what is not trained yet, and return the method that restores a held-out image, given its number."""
+    contender, folder = CONTENDERS[cell.contender], places.work / cell.name
+    folder.mkdir(parents=True, exist_ok=True)
+    recipe = recipe_of(cell, places)
+    if contender.kind == "recipe":
+        return _of_recipe(cell, recipe, contender, folder / "run")
+    data = prepare(recipe)
+    if contender.kind == "filter":
+        return _of_filter(recipe, data, folder)
+    if contender.kind == "flow":
+        from yardstick.flow_matching import flow_of
+
+        return flow_of(recipe, data, cell.minutes * 60, folder)
+    if contender.kind == "care":
+        from yardstick.care import care_of
+
+        return care_of(recipe, data, cell.minutes * 60, folder)
+    from yardstick.classical import classical_of
+
+    return classical_of(cell.contender, cell.problem, recipe, places)
+
+
+def _of_recipe(cell: Cell, recipe: Recipe, contender: Contender, run: Path) -> Method:
+    folder = RunFolder(run)
+    train(folder.recipe() or with_steps(recipe, cell.minutes * 60, cost_of(cell)), run, quiet=True)
+    model = load(folder.model_file)
+    restorer = Restorer.of(model, NUM_SAMPLES, contender.calls or recipe.sample.steps)
+
+    def restore(image: Held, number: int) -> Restored:
+        condition = model.info.condition.of_pixels(image.condition[None])
+        started = time.process_time()
+        blocks = list(restorer.draws(condition, NoiseField(0, image=number)))
+        seconds = time.process_time() - started
+        samples = model.info.target.invert(torch.cat(blocks).double(), axis=1)
+        return Restored(samples.mean(0), samples if len(samples) > 1 else None, seconds)
+
+    return restore
+
+
+def with_steps(recipe: Recipe, seconds: float, cost: float) -> Recipe:
+    """With as many steps as fit into the seconds, and a learning curve of a dozen points."""
+    steps = max(1, round(seconds / cost))
+    paced: dict[str, Any] = {
+        "steps": steps,
+        "warmup": min(recipe.train.warmup, steps // 10),
+        "validate_every": max(1, steps // _VALIDATIONS),
+        "save_every": max(1, steps // _SAVES),
+    }
+    return recipe.model_copy(update={"train": recipe.train.model_copy(update=paced)})
+
+
+def curve(cell: Cell, places: Places) -> Iterator[tuple[float, float]]:
+    """Processor seconds and validation loss of a run, as it went on."""
+    folder = RunFolder(places.work / cell.name / "run")
+    if folder.recipe() is not None:
+        cost = cost_of(cell)
+        for line in folder.metrics():
+            if "validation" in line:
+                yield cost * line["step"], line["validation"]
+
+
+def batches_of(recipe: Recipe, data: Prepared) -> PatchBatches:
+    """The patches that a training of the recipe sees."""
+    order = Order(recipe.train.seed, len(data.train), recipe.train.batch_size)
+    scales = {"condition": data.condition, "target": data.target}
+    return PatchBatches(data.train, order, patch=recipe.data.patch, augment=recipe.data.augment, **scales)
+
+
+def single(data: Prepared, restore: Callable[[Tensor], Tensor]) -> Method:
+    """A method from a function of normalised conditions (1, K, H, W) to normalised targets (1, C, H, W)."""
+
+    def run(image: Held, number: int) -> Restored:
+        started = time.process_time()
+        mean = restore(data.condition.of_pixels(image.condition[None]))
+        return Restored(data.target.invert(mean[0].double(), axis=0), None, time.process_time() - started)
+
+    return run
+
+
+def _of_filter(recipe: Recipe, data: Prepared, folder: Path) -> Method:
+    batches = batches_of(recipe, data)
+    positions = range(recipe.train.batch_size)
+    started = time.process_time()
+    fitted = LinearFilter(data.train.condition_channels, data.train.target_channels)
+    fitted.fit((batch.condition, batch.target) for batch in (batches(step, positions) for step in range(64)))
+    replace_text(
+        folder / "seconds.json", json.dumps({"fit": time.process_time() - started}), untouched="Nothing was written"
+    )
+    return single(data, fitted)

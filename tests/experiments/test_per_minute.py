@@ -1,0 +1,89 @@
+"""The yardstick: its intervals against closed forms, its recipes, and one problem from simulated light to figures."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from yardstick import problems, running, stored
+from yardstick.cells import Cell, cells, recipe_of
+from yardstick.comparison import ratio, values_of
+from yardstick.contenders import CONTENDERS
+from yardstick.problems import PROBLEMS, Places
+from yardstick.scores import BANDS, Restored, score
+from yardstick.stored import Figure
+
+
+def test_a_ratio_of_one_seed_each_has_students_interval_over_images() -> None:
+    rng = np.random.default_rng(0)
+    second = rng.uniform(1, 2, (1, 12))
+    first = second * np.exp(rng.normal(-0.1, 0.2, (1, 12)))
+    found = ratio(first, second)
+    assert found is not None
+    logs = np.log(first / second)[0]
+    low, high = stats.t.interval(0.95, 11, logs.mean(), logs.std(ddof=1) / np.sqrt(12))
+    np.testing.assert_allclose([found.value, found.low, found.high], np.exp([logs.mean(), low, high]))
+    assert (found.seeds, found.images) == ((1, 1), 12)
+
+
+def test_intervals_over_images_and_seeds_cover_the_truth() -> None:
+    rng = np.random.default_rng(1)
+    covered = []
+    for _ in range(400):
+        image, of_first, of_second = rng.normal(0, 0.3, 20), rng.normal(0, 0.1, (3, 1)), rng.normal(0, 0.1, (3, 1))
+        differs = rng.normal(0, 0.1, 20)
+        found = ratio(np.exp(image + differs + of_first), np.exp(image + of_second))
+        assert found is not None
+        covered.append(found.low <= 1 <= found.high)
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.035)
+
+
+def test_values_are_those_of_images_that_all_seeds_have() -> None:
+    rows = [("a", 0, "x", 1.0), ("a", 0, "y", 2.0), ("a", 1, "y", 4.0), ("b", 0, "y", 8.0)]
+    figures = [Figure(name, 4.0, seed, "test", image, "MAE", value) for name, seed, image, value in rows]
+    np.testing.assert_array_equal(values_of(figures, "a", 4.0, "MAE"), [[2.0], [4.0]])
+    assert values_of(figures, "a", 30.0, "MAE").size == 0
+
+
+def test_every_contender_has_a_recipe_for_its_problems(tmp_path: Path) -> None:
+    places = Places(tmp_path, tmp_path)
+    names = {cell.name for cell in cells()}
+    assert len(names) == len(cells())
+    for cell in cells():
+        assert Cell.named(cell.name) == cell
+        recipe = recipe_of(cell, places)
+        assert recipe.train.seed == cell.seed
+        is_regression = CONTENDERS[cell.contender].kind == "recipe" and cell.contender in ("regression", "dfcan")
+        assert (recipe.model.method == "regression") == is_regression
+
+
+def test_scores_of_perfect_samples_are_right() -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth, *samples = torch.randn(17, 1, 64, 64, generator=generator, dtype=torch.float64)
+    drawn = torch.stack(samples)
+    values = score(Restored(drawn.mean(0), drawn, 0.0), truth, PROBLEMS["phase"])
+    assert values["within"] == pytest.approx(15 / 17, abs=0.02)
+    assert values["CRPS"] == pytest.approx(1 / np.sqrt(np.pi), abs=0.02)  # of a unit normal, fair
+    assert values["spread over error"] == pytest.approx(1, abs=0.05)
+    assert [values[f"power {band}"] for band in range(1, BANDS + 1)] == pytest.approx([1] * BANDS, abs=0.5)
+    shifted = score(Restored(3 * truth + 5, None, 0.0), truth, PROBLEMS["w2s"])
+    assert shifted["MAE"] == pytest.approx(0, abs=1e-9)  # brightness and offset are fitted
+
+
+@pytest.mark.skipif("SFUMATO_DATA" not in os.environ, reason="SFUMATO_DATA is not set")
+def test_a_filter_is_fitted_and_measured_on_fresh_exposures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problems, "FIELDS", {"train": 2, "validation": 1, "test": 1})
+    places = Places.below(tmp_path / "work")
+    problems.make_data(places)
+    for name in ("filter", "measured"):
+        running.run_one(Cell("microscopy", name, 0.0, 0), places)
+        running.collect(Cell("microscopy", name, 0.0, 0), places, tmp_path / "results")
+    figures = stored.figures("microscopy", tmp_path / "results")
+    errors = {name: values_of(figures, name, 0.0, "MAE") for name in ("filter", "measured")}
+    assert errors["filter"].shape == (1, 4)
+    found = ratio(errors["filter"], errors["measured"])
+    assert found is not None
+    assert found.value < 0.95
