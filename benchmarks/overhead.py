@@ -18,7 +18,7 @@ from torch import Tensor
 from bars import Bars
 from sfumato import CVDM, LearnedSchedule, sample
 from sfumato.nn import UNet
-from sfumato.nn.blocks import NormKind as Normalization
+from sfumato.nn.blocks import NormKind
 
 BATCH, SIDE, NUM_STEPS = 4, 128, 8
 
@@ -40,7 +40,7 @@ def ratio(ours: Callable[[], object], bare: Callable[[], object], rounds: int) -
     return statistics.median(ratios)
 
 
-def networks(norm: Normalization = "channel") -> tuple[UNet, UNet]:
+def networks(norm: NormKind = "channel") -> tuple[UNet, UNet]:
     return UNet(1, 1, base=8, norm=norm), UNet(3, 1, base=16, norm=norm)
 
 
