@@ -74,7 +74,7 @@ def test_the_command_it_advises_runs(done: Demo, tmp_path: Path, monkeypatch: py
     line = next(line for line in done.lines() if "--keep-samples" in line)
     result = CliRunner().invoke(app, line.split()[1:])
     assert result.exit_code == 0, result.output
-    draws = sorted(tmp_path.glob("draws_sample*.tif"))
+    draws = sorted(tmp_path.glob("restored_sample*.tif"))
     assert len(draws) == done.num_samples
     assert f"samples: {draws[0]} to {draws[-1]}" in result.output
 
