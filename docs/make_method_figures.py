@@ -17,6 +17,7 @@ from torch import Tensor
 
 from sfumato import LearnedSchedule, sample
 from sfumato.diffusion.gaussian import amplitudes, diffuse
+from sfumato.diffusion.model import Known
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.schedule import Schedule
@@ -57,16 +58,16 @@ class Exact:
     mean: Tensor
     std: Tensor
     target_channels: int = 1
-    scale: float = 1.0
 
     def schedule(self, condition: Tensor) -> Schedule:
         """Bind the schedule."""
         return self.rule(condition)
 
-    def center(self, condition: Tensor) -> None:
+    def read(self, condition: Tensor) -> Known:
         """Nothing is added back."""
+        return Known(condition, None, 1.0)
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
         """The mean of the clean image given the noisy one, in closed form."""
         a, s = amplitudes(log_gamma)
         gain = a * self.std.square() / ((a * self.std).square() + s.square())
@@ -154,8 +155,8 @@ def draw_reverse(model: Exact, target: Tensor, condition: Tensor) -> Any:
     watched: list[tuple[float, Tensor, Tensor]] = []
 
     class Watched(Exact):
-        def predict(self, noisy: Tensor, log_gamma: Tensor, *rest: Any) -> Tensor:
-            clean = super().predict(noisy, log_gamma, *rest)
+        def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
+            clean = super().predict(noisy, log_gamma, known)
             watched.append((float(log_gamma.exp().mean()), noisy, clean))
             return clean
 

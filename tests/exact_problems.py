@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from sfumato.diffusion.gaussian import amplitudes
+from sfumato.diffusion.model import Known
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import Schedule
 
@@ -37,19 +38,18 @@ class _Exact:
     """What all exact problems share: no centre, unit scale, one channel."""
 
     target_channels = 1
-    scale = 1.0
 
     def __init__(self, schedule: MakeSchedule) -> None:
         self.schedule = schedule
 
-    def center(self, condition: Tensor) -> None:
-        return None
+    def read(self, condition: Tensor) -> Known:
+        return Known(condition, None, 1.0)
 
     def clean(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None) -> Tensor:
-        return self.clean(noisy, log_gamma, condition)
+    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
+        return self.clean(noisy, log_gamma, known.seen)
 
 
 class Gaussian(_Exact):

@@ -493,13 +493,13 @@ def as_seen(truth: Array, model: LoadedModel) -> Tensor:
 
 def unknown_share(model: CVDM, condition: Tensor, target: Tensor, *, seed: int) -> Values:
     """Mean square error of the clean image over the mean square of what is diffused, at each of ``LEVELS``."""
-    center = model.center(condition)
-    diffused = (target if center is None else target - center) / model.scale
+    known = model.read(condition)
+    diffused = known.diffused(target)
     eps = NoiseField(0, image=seed)(0, torch.Size([1, *diffused.shape]))[0]
     found = {}
     for level in LEVELS:
         log_gamma = -F.softplus(torch.tensor(-float(level))).reshape([1] * diffused.ndim)
-        clean = model.predict(diffuse(diffused, eps, log_gamma), log_gamma, condition, center)
+        clean = model.predict(diffuse(diffused, eps, log_gamma), log_gamma, known)
         found[f"unknown {level:+d}"] = float((clean - diffused).square().mean() / diffused.square().mean())
     return found
 

@@ -16,7 +16,7 @@ import sfumato.training.loop
 from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import diffuse, eps_from_velocity, velocity
 from sfumato.diffusion.losses import LEAST_WEIGHT, Losses, with_gradient_times
-from sfumato.diffusion.model import CVDM
+from sfumato.diffusion.model import CVDM, Known
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
@@ -27,11 +27,12 @@ __all__ = ["VARIANTS", "changed"]
 class _RatesShown(CVDM):
     """The network sees how fast each pixel drowns, beside the condition."""
 
-    def ask_network(self, noisy: Tensor, gamma: Tensor, condition: Tensor, center: Tensor | None) -> Tensor:
+    def read(self, condition: Tensor) -> Known:
         with torch.no_grad():
             bound = self.schedule(condition)
             rates = (bound.rate / bound.reference_rate).expand(len(condition), 1, *condition.shape[2:])
-        return super().ask_network(noisy, gamma, torch.cat([condition, rates.to(condition.dtype)], dim=1), center)
+        known = super().read(condition)
+        return known._replace(seen=torch.cat([condition, rates.to(condition.dtype)], dim=1))
 
 
 class _ScheduleFromBound(CVDM):
@@ -49,7 +50,7 @@ class _ScheduleFromBound(CVDM):
         share = exact.detach() * log_gamma.detach().exp() / weight.clamp(min=LEAST_WEIGHT)
         share = share.mean(dim=tuple(range(1, share.ndim)), keepdim=True)
         shown, level = (with_gradient_times(share, values) for values in (noisy, log_gamma))
-        output = self.predict(shown, level, condition, form="velocity")
+        output = self.predict(shown, level, self.read(condition), form="velocity")
         diffusion = losses.diffusion(velocity(diffused, eps, log_gamma).detach() - output, weight)
         bound = losses.diffusion(eps - eps_from_velocity(noisy, output.detach(), log_gamma), exact)
         return Losses(

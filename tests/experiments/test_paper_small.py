@@ -25,7 +25,7 @@ from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
 from paper.measuring import _single, comparable, score_estimate, unknown_share
 from paper.sources import held_out_images, make_data, recipe_for
 from paper.stored import Figures, Places, Row
-from sfumato.diffusion.model import CVDM
+from sfumato.diffusion.model import CVDM, Known
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "experiments" / "paper_small.py"
@@ -599,12 +599,10 @@ def test_merged_rows_leave_those_of_another_problem_alone(tmp_path: Path) -> Non
 class _Knows:
     """What is best known of white noise of variance 1/4 after division by ``scale``."""
 
-    scale = 2.0
+    def read(self, condition: Tensor) -> Known:
+        return Known(condition, None, 2.0)
 
-    def center(self, condition: Tensor) -> None:
-        return None
-
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: None) -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
         signal, noise = log_gamma.exp() / 4, -torch.expm1(log_gamma)
         return (log_gamma / 2).exp() / 4 / (signal + noise) * noisy
 

@@ -5,7 +5,7 @@ r"""CVDM: a learned schedule and a denoising network, trained together.  [CVDM S
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from sfumato.diffusion.gaussian import clean_from_eps, clean_from_velocity, diff
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.schedule import Schedule
 
-__all__ = ["CVDM", "Form", "Objective", "Predicts", "Smoothness"]
+__all__ = ["CVDM", "Form", "Known", "Objective", "Predicts", "Smoothness"]
 
 Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` as in the paper, or ``velocity``, which amplifies no error."""
@@ -47,6 +47,30 @@ _CURVATURES: dict[Smoothness, Callable[[Schedule, Tensor], Tensor]] = {
 _SMOOTHNESS_WEIGHTS: dict[Smoothness, float] = {"gamma": 3e-4, "snr": 6e-8}
 """The reference code has 1e-3 for ``gamma``, which keeps almost all rates at their lower bound. SNR'' is larger: with
 6e-8, the two terms have about the same size when training starts."""
+
+
+class Known(NamedTuple):
+    """What a model knows of an image before any noise is drawn; read once, however often the network is called."""
+
+    seen: Tensor
+    """What the denoising network sees beside level and noisy image: the condition first, shape (B, K', *spatial)."""
+    center: Tensor | None
+    """The known part of the target, shape (B, C, *spatial); None for 0."""
+    scale: Tensor | float
+    """Divides what is diffused: one number, or one per pixel, shape (B, C, *spatial)."""
+
+    def diffused(self, target: Tensor) -> Tensor:
+        """The part of a target that is left to diffuse, of about half of unit size."""
+        return (target if self.center is None else target - self.center) / self.scale
+
+    def target(self, clean: Tensor) -> Tensor:
+        """The target of a clean image that was diffused, the inverse of :meth:`diffused`; N samples may come first."""
+        scaled = self.scale * clean
+        return scaled if self.center is None else self.center + scaled
+
+    def repeat(self, num_samples: int) -> "Known":
+        """The same for ``num_samples`` copies of the batch, one after the other."""
+        return Known(*(_repeat(part, num_samples) for part in self))
 
 
 class CVDM(nn.Module):
@@ -136,23 +160,26 @@ class CVDM(nn.Module):
             )
         return condition[:, -self.target_channels :]
 
-    def predict(
-        self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None = None, form: Form = "clean"
-    ) -> Tensor:
+    def read(self, condition: Tensor) -> Known:
+        """Read a condition (B, K, *spatial) once, for any number of calls of :meth:`predict`."""
+        center = self.center(condition)
+        seen = condition if center is None or self.residual else torch.cat([condition, center], dim=1)
+        return Known(seen, center, self.scale)
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known, form: Form = "clean") -> Tensor:
         """Run the network once to predict what is in ``noisy``.  [CVDM Eq. 8]
 
         Args:
             noisy: :math:`z_t`, shape (B, C, *spatial).
             log_gamma: Logarithm of the signal variance, broadcastable to ``noisy``.
-            condition: Shape (B, K, *spatial).
-            center: Result of :meth:`center` for this condition.
+            known: Result of :meth:`read` for the condition.
             form: The form to return; nothing else is computed.
 
         Returns:
             The clean image (in units of what is diffused, see :class:`CVDM`), the noise or the velocity, shape of
             ``noisy``.
         """
-        output = self.ask_network(noisy, log_gamma.exp().expand_as(noisy), condition, center)
+        output = self.ask_network(noisy, log_gamma.exp().expand_as(noisy), known.seen)
         if form == self.predicts:
             return output
         if self.predicts == "velocity":
@@ -161,10 +188,9 @@ class CVDM(nn.Module):
         clean = clean_from_eps(noisy, output, log_gamma)
         return clean if form == "clean" else velocity(clean, output, log_gamma)
 
-    def ask_network(self, noisy: Tensor, gamma: Tensor, condition: Tensor, center: Tensor | None) -> Tensor:
+    def ask_network(self, noisy: Tensor, gamma: Tensor, seen: Tensor) -> Tensor:
         """The network's own output, ``predicts``; gamma is the signal variance in the shape of ``noisy``."""
-        seen = [condition] if center is None or self.residual else [condition, center]
-        return self.network(torch.cat([*seen, gamma, noisy], dim=1)).to(noisy.dtype)
+        return self.network(torch.cat([seen, gamma, noisy], dim=1)).to(noisy.dtype)
 
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The objective on one batch, a pure function of its arguments.  [CVDM Eq. 6, Alg. 1]
@@ -182,23 +208,23 @@ class CVDM(nn.Module):
         """
         self._check_batch(condition, target, t, eps)
         schedule = self.schedule(condition)
-        center, mean = self.center(condition), target.new_zeros(())
-        if center is not None and self.mean_network is not None:
-            mean = losses.mean(target, center)
-        center = None if center is None else center.detach()
-        diffused = (target if center is None else target - center) / self.scale
+        known, mean = self.read(condition), target.new_zeros(())
+        if known.center is not None and self.mean_network is not None:
+            mean = losses.mean(target, known.center)
+            known = Known(known.seen.detach(), known.center.detach(), known.scale)
+        diffused = known.diffused(target)
         start = self.t_min if self.objective == "elbo" else 0.0
         t_noisy = start + (1 - start) * t
         log_gamma = schedule.log_gamma(t_noisy).clamp(max=-_LEAST_NOISE)
         noisy = diffuse(diffused, eps, log_gamma)
         weight = self._weight(schedule, t_noisy, log_gamma)
         if self.objective in ("noise", "elbo"):
-            eps_hat = self.predict(noisy, log_gamma, condition, center, form="noise")
+            eps_hat = self.predict(noisy, log_gamma, known, form="noise")
             diffusion = losses.diffusion(eps - eps_hat, weight)
         else:
             share = losses.schedule_share(log_gamma, weight)
             seen, level = (losses.with_gradient_times(share, values) for values in (noisy, log_gamma))
-            v_hat = self.predict(seen, level, condition, center, form="velocity")
+            v_hat = self.predict(seen, level, known, form="velocity")
             diffusion = losses.velocity_diffusion(v_hat, noisy, diffused, eps, log_gamma, weight)
         return Losses(
             diffusion=diffusion,
@@ -236,6 +262,10 @@ class CVDM(nn.Module):
                 f"eps has shape {tuple(eps.shape)} and t {tuple(t.shape)}; expected {tuple(target.shape)} "
                 f"as the target and {tuple(target.shape[:1])}, one time per image"
             )
+
+
+def _repeat(part: Tensor | float | None, num_samples: int) -> Any:
+    return part.repeat(num_samples, *[1] * (part.ndim - 1)) if isinstance(part, Tensor) else part
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from typing import Protocol, get_args
 import torch
 from torch import Tensor, nn
 
+from sfumato.diffusion.model import Known
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import LAST_NOISE, SamplingGrid, grid_of
 from sfumato.diffusion.schedule import Schedule
@@ -19,7 +20,7 @@ from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Solver, Step
 from sfumato.system.bounds import whole
 from sfumato.system.errors import ImageError, ModelFileError
 
-__all__ = ["Denoiser", "Noise", "as_target", "sample"]
+__all__ = ["Denoiser", "Noise", "sample"]
 
 
 class Noise(Protocol):
@@ -34,18 +35,17 @@ class Denoiser(Protocol):
     """A model that can be sampled; :class:`~sfumato.diffusion.model.CVDM` is one."""
 
     target_channels: int
-    scale: float
 
     @property
     def schedule(self) -> Callable[[Tensor], Schedule]:
         """Binds the schedule to a condition."""
         ...
 
-    def center(self, condition: Tensor) -> Tensor | None:
-        """The image added back after sampling."""
+    def read(self, condition: Tensor) -> Known:
+        """What is known before noise is drawn."""
         ...
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor, center: Tensor | None) -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
         """The clean image in ``noisy``."""
         ...
 
@@ -110,14 +110,13 @@ def sample(
     noise = seed if callable(seed) else NoiseField(seed)
     draw = functools.partial(noise, shape=shape, dtype=condition.dtype, device=condition.device)
     with _evaluating(model):
-        schedule, center = model.schedule(condition), model.center(condition)
+        schedule, known = model.schedule(condition), model.read(condition)
         end, fractions = _path(schedule, condition, num_steps, grid, last_noise)
-        repeated = _repeat(condition, num_samples)
-        repeated_center = None if center is None else _repeat(center, num_samples)
+        repeated = known.repeat(num_samples)
 
         def predict(state: Tensor, level: NoiseLevel) -> Tensor:
             log_gamma = _repeat(level.log_gamma, num_samples) if len(end) > 1 else level.log_gamma
-            clean = model.predict(state.flatten(0, 1), log_gamma, repeated, repeated_center).view(shape)
+            clean = model.predict(state.flatten(0, 1), log_gamma, repeated).view(shape)
             if progress is not None:
                 progress(num_samples)
             return clean if clamp is None else clean.clamp(*clamp)
@@ -129,13 +128,7 @@ def sample(
             step = Step.between(now, NoiseLevel.at(end * fraction), clean, past)
             state = SOLVERS[solver](state, step, eta, functools.partial(draw, number))
             now, past = step.after, Past(clean, step.h)
-        return as_target(predict(state, now), center, model.scale)
-
-
-def as_target(clean: Tensor, center: Tensor | None, scale: float) -> Tensor:
-    """Convert a clean image, in units of what is diffused, to a target: scale it and add its centre."""
-    clean = scale * clean
-    return clean if center is None else center + clean
+        return known.target(predict(state, now))
 
 
 @contextlib.contextmanager

@@ -69,7 +69,8 @@ class _Noise(nn.Module):
         self.model = model
 
     def forward(self, condition: Tensor, gamma: Tensor, noisy: Tensor, mean: Tensor | None = None) -> Tensor:
-        return self.model.ask_network(noisy, gamma, condition, mean)
+        seen = condition if mean is None else torch.cat([condition, mean], dim=1)
+        return self.model.ask_network(noisy, gamma, seen)
 
 
 class _Rate(nn.Module):

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sfumato.diffusion.model import Known
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.sampling import as_target
 from sfumato.diffusion.sampling_grid import grid_of
 from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step
 from sfumato.export.graph import example_size, onnx_library, to_graph
@@ -91,7 +91,7 @@ class _Start(nn.Module):
         self.model, self.info, self.factor = model.model, model.info, upsampling_factor(model)
         self.sampled, self.noise = sampled, NoiseField(seed)
         center = ["center"] if self.model.residual or self.model.mean_network is not None else []
-        self.names = ["condition", "end", *center, *(f"{name}_before" for name in _CARRIED)]
+        self.names = ["seen", "end", *center, *(f"{name}_before" for name in _CARRIED)]
 
     def grid(self) -> dict[str, Tensor]:
         """Values that change from step to step, each of shape (num_steps); after the last step the level stays."""
@@ -111,10 +111,10 @@ class _Start(nn.Module):
         end = self.model.schedule(condition).log_gamma(condition.new_ones(()))
         shape = torch.Size([self.sampled.num_samples, 1, self.model.target_channels, *condition.shape[2:]])
         state = self.noise(0, shape).flatten(0, 1)
-        center = self.model.center(condition)
+        known = self.model.read(condition)
         # Each output is a separate tensor: a graph must not return one twice.
-        centers = () if center is None else (center + 0,)
-        return condition, end, *centers, state, torch.zeros_like(state), torch.ones_like(end)
+        centers = () if known.center is None else (known.center + 0,)
+        return known.seen + 0, end, *centers, state, torch.zeros_like(state), torch.ones_like(end)
 
 
 class _Step(nn.Module):
@@ -132,15 +132,12 @@ class _Step(nn.Module):
         now_fraction: Tensor,
         after_fraction: Tensor,
         number: Tensor,
-        condition: Tensor,
+        seen: Tensor,
         end: Tensor,
-        center: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         size = self.sampled.num_samples
         now, after = (NoiseLevel.at(end * fraction) for fraction in (now_fraction, after_fraction))
-        seen = condition.expand(size, *condition.shape[1:])
-        about = center.expand(size, *center.shape[1:]) if center is not None else None
-        clean = self.model.predict(state, now.log_gamma, seen, about)
+        clean = self.model.predict(state, now.log_gamma, Known(seen.expand(size, *seen.shape[1:]), None, 1.0))
         # The first step has no past. A graph has no branches, so the present stands in for it, which changes nothing.
         past = Past(torch.where(number > 0, clean_before, clean), h_before)
         step = Step.between(now, after, clean, past)
@@ -160,7 +157,7 @@ class _Finish(nn.Module):
         self.found = Restorer(model, sampled).correction
 
     def forward(self, clean: Tensor, center: Tensor | None = None) -> tuple[Tensor, ...]:
-        draws = as_target(clean, center, self.scale)
+        draws = Known(clean, center, self.scale).target(clean)
         mean = draws.mean(0, keepdim=True)
         std = ((draws - mean).square().sum(0, keepdim=True) / (draws.shape[0] - 1)).sqrt()
         if self.found is None:
