@@ -218,7 +218,7 @@ def scores(table: Path, recipe: Recipe) -> dict[str, JSON]:
         return round(float(np.mean([float(row[column]) for row in rows])), 4)
 
     is_phase = recipe.problem == "phase"
-    rival = "US-TIE" if is_phase else "the upsampled input"
+    rival = "US-TIE" if is_phase else "the enlarged input"
     unit = "rad, mean removed" if is_phase else "relative, each at its best brightness and offset"
     return {
         "test images": len(rows),

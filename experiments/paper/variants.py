@@ -58,7 +58,8 @@ class _ScheduleFromBound(CVDM):
             prior=losses.prior(schedule, diffused),
             consistency=losses.consistency(schedule, t),
             smoothness=self.smoothness_weight * losses.smoothness(schedule, t),
-            mean=torch.zeros((), dtype=target.dtype, device=target.device),
+            mean=target.new_zeros(()),
+            scale=target.new_zeros(()),
         )
 
 

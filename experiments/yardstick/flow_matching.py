@@ -17,8 +17,8 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.models.recipe import Recipe
 from sfumato.nn import UNet
 from sfumato.nn.blocks import freeze_batch_statistics
-from sfumato.training.loop import learning_rate
 from sfumato.training.preparation import Prepared
+from sfumato.training.stages import stage_at
 from yardstick.costs import timed_steps
 from yardstick.problems import Held
 from yardstick.scores import Restored
@@ -95,7 +95,7 @@ class _Training:
         (found - (batch.target - eps)).square().mean().backward()
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), settings.clip_norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(settings, step)
+            group["lr"] = stage_at(settings, step).learning_rate(settings, step)
         self.optimizer.step()
         self.step = step + 1
         with torch.no_grad():

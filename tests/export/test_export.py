@@ -35,6 +35,7 @@ def has(*names: str) -> bool:
     return all(importlib.util.find_spec(name) is not None for name in names)
 
 
+SLOW = pytest.mark.slow
 needs_onnx = pytest.mark.skipif(
     not has("onnx", "onnxruntime", "onnxscript"), reason="onnx and onnxruntime are not installed (extra `onnx`)"
 )
@@ -96,29 +97,39 @@ def test_networks_agree_at_three_sizes(tmp_path: Path) -> None:
 
 
 @needs_onnx
-@pytest.mark.slow  # the package below holds the default sampler to the same
 @pytest.mark.parametrize(
     ("text", "sampled"),
     [
-        ("model: {base: 4, rate_base: 4, num_scales: 2}", SAMPLED),
-        (
-            "model: {base: 4, rate_base: 4, num_scales: 2, mean_network: true}\nsample: {eta: 0.5, last_noise: 0.01}",
-            Sampled(3, 4, "2m", 0.5, 0.01),
+        pytest.param(
+            "model: {base: 4, rate_base: 4, num_scales: 2, mean_network: true, linear_start: true,"
+            " scale_network: true}",
+            SAMPLED,
+            id="mean and scale",
         ),
-        (
+        pytest.param(
             "model: {base: 4, num_scales: 2, schedule: global, residual: true, predicts: noise}\n"
             "sample: {solver: algorithm2}",
             Sampled(2, 3, "algorithm2", 0.0),
+            id="residual, algorithm 2",
         ),
-        (
+        # The package below holds the default sampler to the same.
+        pytest.param("model: {base: 4, rate_base: 4, num_scales: 2}", SAMPLED, id="default", marks=SLOW),
+        pytest.param(
+            "model: {base: 4, rate_base: 4, num_scales: 2, mean_network: true}\nsample: {eta: 0.5, last_noise: 0.01}",
+            Sampled(3, 4, "2m", 0.5, 0.01),
+            id="mean and noise",
+            marks=SLOW,
+        ),
+        pytest.param(
             "model: {base: 4, rate_base: 4, num_scales: 2, schedule: paper, norm: instance, predicts: noise}\n"
             "sample: {solver: algorithm2, grid: uniform}",
             Sampled(2, 3, "algorithm2", 0.0, grid="uniform"),
+            id="as printed",
+            marks=SLOW,
         ),
-        ("model: {base: 4, rate_base: 4, num_scales: 2, ndim: 3}", SAMPLED),
-        ("model: {base: 4, num_scales: 2, method: regression}", SAMPLED),
+        pytest.param("model: {base: 4, rate_base: 4, num_scales: 2, ndim: 3}", SAMPLED, id="volume", marks=SLOW),
+        pytest.param("model: {base: 4, num_scales: 2, method: regression}", SAMPLED, id="regression", marks=SLOW),
     ],
-    ids=["default", "mean and noise", "residual, algorithm 2", "as printed", "volume", "regression"],
 )
 def test_the_sampler_gives_what_restore_gives(tmp_path: Path, text: str, sampled: Sampled) -> None:
     import onnxruntime

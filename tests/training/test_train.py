@@ -24,9 +24,10 @@ from sfumato.models.model_file import load
 from sfumato.models.recipe import parse
 from sfumato.system.errors import RunError, SfumatoError
 from sfumato.training.distributed import Ranks
-from sfumato.training.loop import Trainer, learning_rate
+from sfumato.training.loop import Trainer
 from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
+from sfumato.training.stages import stage_at
 from sfumato.training.train import train
 from small_runs import command, recipe
 
@@ -228,7 +229,7 @@ def test_another_recipe_in_the_same_folder_is_refused(folders: tuple[str, str], 
 
 def test_learning_rate_rises_and_falls() -> None:
     settings = parse("train: {steps: 100, warmup: 10, learning_rate: 1.0}").train
-    rates = [learning_rate(settings, step) for step in range(100)]
+    rates = [stage_at(settings, step).learning_rate(settings, step) for step in range(100)]
     assert rates[0] == pytest.approx(0.1)
     assert max(rates) == rates[9] == pytest.approx(1.0)
     assert rates[55] == pytest.approx(0.5, abs=0.02)

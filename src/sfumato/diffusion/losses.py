@@ -18,6 +18,7 @@ __all__ = [
     "diffusion",
     "mean",
     "prior",
+    "scale",
     "schedule_share",
     "smoothness",
     "snr_smoothness",
@@ -38,11 +39,13 @@ class Losses(NamedTuple):
     smoothness: Tensor
     mean: Tensor
     """Mean square error of the mean network; 0 without one."""
+    scale: Tensor
+    """Error of the scale network, a negative log-likelihood; 0 without one."""
 
     @property
     def total(self) -> Tensor:
         """The total that training minimises: the plain sum."""
-        return self.diffusion + self.prior + self.consistency + self.smoothness + self.mean
+        return self.diffusion + self.prior + self.consistency + self.smoothness + self.mean + self.scale
 
 
 def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -167,3 +170,16 @@ def snr_smoothness(schedule: Schedule, t: Tensor, *, t_min: float = 0.1) -> Tens
 def mean(target: Tensor, center: Tensor) -> Tensor:
     """Mean square error of a mean network's output ``center``, in the target's units."""
     return (target - center).square().mean()
+
+
+def scale(left: Tensor, log_sigma: Tensor) -> Tensor:
+    r"""Negative log-likelihood of what a mean leaves, if it is normal with a standard deviation for every pixel.
+
+    .. math:: E\,[\log\sigma + \tfrac12 (y - \mu)^2 / \sigma^2] \qquad \text{least where}\quad
+              \sigma^2 = E\,[(y - \mu)^2 | x]
+
+    Args:
+        left: :math:`y - \mu` without gradient, so that the scale cannot spoil the mean, shape (B, C, *spatial).
+        log_sigma: Same shape.
+    """
+    return (log_sigma + left.square() * (-2 * log_sigma).exp() / 2).mean()

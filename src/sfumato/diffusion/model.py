@@ -15,7 +15,7 @@ from sfumato.diffusion.gaussian import clean_from_eps, clean_from_velocity, diff
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.schedule import Schedule
 
-__all__ = ["CVDM", "Form", "Known", "Objective", "Predicts", "Smoothness"]
+__all__ = ["CVDM", "Form", "Known", "Learns", "Objective", "Predicts", "Smoothness"]
 
 Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` as in the paper, or ``velocity``, which amplifies no error."""
@@ -35,6 +35,12 @@ posteriors are learned too badly: the check of benchmarks/training_on_exact.py f
 
 _LEAST_NOISE = 1e-6
 """Least variance added in training: only `PaperSchedule` can add less than none, and this lets it keep learning."""
+
+Learns = Literal["all", "mean", "rest"]
+"""What a training step changes: all networks, the mean network alone, or all but it."""
+
+_LOG_SCALES = (-5.0, 3.0)
+"""Bounds of a pixel's scale relative to all pixels', as logarithms: below the first, rounding of images matters."""
 
 Residual = bool | Literal["last"]
 Smoothness = Literal["gamma", "snr"]
@@ -68,6 +74,11 @@ class Known(NamedTuple):
         scaled = self.scale * clean
         return scaled if self.center is None else self.center + scaled
 
+    def detach(self) -> "Known":
+        """The same without gradients."""
+        scale = self.scale.detach() if isinstance(self.scale, Tensor) else self.scale
+        return Known(self.seen.detach(), None if self.center is None else self.center.detach(), scale)
+
     def repeat(self, num_samples: int) -> "Known":
         """The same for ``num_samples`` copies of the batch, one after the other."""
         return Known(*(_repeat(part, num_samples) for part in self))
@@ -79,7 +90,9 @@ class CVDM(nn.Module):
     The model diffuses :math:`(y - c(x)) / scale` with a centre :math:`c`. The centre is 0 by default; the condition
     itself (``residual``, for super-resolution), or its last channels, if they are a first estimate; or the output of a
     mean network (zero-mean diffusion, arXiv 2406.04388), which is trained together with the rest by mean square error
-    and is also an input of the denoising network.
+    and is also an input of the denoising network. A linear ``start`` is a centre that needs no training; with both, the
+    mean network corrects it. With a scale network, every pixel has its own scale: twice the standard deviation of what
+    the centre leaves there, so that noise of one size means the same for all pixels.
 
     Args:
         schedule: Makes a :class:`~sfumato.diffusion.schedule.Schedule` from a condition (B, K, *spatial).
@@ -89,6 +102,10 @@ class CVDM(nn.Module):
         predicts: What ``network`` outputs.
         objective: The error the network learns from; by default ``min_snr`` for velocity and ``noise`` for noise.
         mean_network: Maps the condition to the mean (B, C, *spatial).
+        start: Maps the condition to a first estimate (B, C, *spatial), such as a
+            :class:`~sfumato.nn.linear_filter.LinearFilter`; the mean network sees it after the condition.
+        scale_network: Maps condition and centre to the logarithm of each pixel's scale relative to all of them,
+            (B, C, *spatial); the denoising network sees it after the centre.
         residual: Diffuse the difference from the condition, which must have C channels, or with ``"last"`` from its
             last C.
         scale: Divides what is diffused, so that it has about half of unit size; training measures it.
@@ -106,6 +123,8 @@ class CVDM(nn.Module):
         torch.Size([])
     """
 
+    log_scale: Tensor
+
     draws_samples: ClassVar[bool] = True
     """Whether there is a posterior to sample."""
 
@@ -118,6 +137,8 @@ class CVDM(nn.Module):
         predicts: Predicts = "velocity",
         objective: Objective | None = None,
         mean_network: Callable[[Tensor], Tensor] | None = None,
+        start: Callable[[Tensor], Tensor] | None = None,
+        scale_network: Callable[[Tensor], Tensor] | None = None,
         residual: Residual = False,
         scale: float = 1.0,
         smoothness: Smoothness = "gamma",
@@ -129,8 +150,10 @@ class CVDM(nn.Module):
         objective = objective or ("min_snr" if predicts == "velocity" else "noise")
         _check_choice("objective", objective, get_args(Objective))
         _check_choice("smoothness", smoothness, get_args(Smoothness))
-        if residual and mean_network is not None:
-            raise ValueError("residual and mean_network are both given; the target has one centre, so give one of them")
+        if residual and (mean_network is not None or start is not None):
+            raise ValueError(
+                "residual is given with mean_network or start; the target has one centre, so leave residual out"
+            )
         if scale <= 0:
             raise ValueError(f"scale is {scale}; give a positive number")
         if not 0 < t_min < 1:
@@ -141,6 +164,11 @@ class CVDM(nn.Module):
         self.predicts = predicts
         self.objective: Objective = objective
         self.mean_network = mean_network
+        self.start = start
+        self.scale_network = scale_network
+        self.learns: Learns = "all"
+        if scale_network is not None:
+            self.register_buffer("log_scale", torch.zeros(()))  # of all pixels, measured by training
         self.residual = residual
         self.scale = scale
         self.smoothness = smoothness
@@ -149,8 +177,13 @@ class CVDM(nn.Module):
 
     def center(self, condition: Tensor) -> Tensor | None:
         """The known part of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
+        first = None if self.start is None else self.start(condition)
         if self.mean_network is not None:
-            return self.mean_network(condition).to(condition.dtype)
+            seen = condition if first is None else torch.cat([condition, first], dim=1)
+            mean = self.mean_network(seen).to(condition.dtype)
+            return mean if first is None else first + mean
+        if first is not None:
+            return first
         if not self.residual:
             return None
         if condition.shape[1] != self.target_channels and self.residual != "last":
@@ -162,9 +195,13 @@ class CVDM(nn.Module):
 
     def read(self, condition: Tensor) -> Known:
         """Read a condition (B, K, *spatial) once, for any number of calls of :meth:`predict`."""
-        center = self.center(condition)
-        seen = condition if center is None or self.residual else torch.cat([condition, center], dim=1)
-        return Known(seen, center, self.scale)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns != "rest"):
+            center = self.center(condition)
+        seen = condition if center is None or self.residual else torch.cat([condition, center.detach()], dim=1)
+        if self.scale_network is None:
+            return Known(seen, center, self.scale)
+        relative = self.scale_network(seen).to(seen.dtype).clamp(*_LOG_SCALES)
+        return Known(torch.cat([seen, relative], dim=1), center, self.scale * (self.log_scale + relative).exp())
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known, form: Form = "clean") -> Tensor:
         """Run the network once to predict what is in ``noisy``.  [CVDM Eq. 8]
@@ -208,10 +245,11 @@ class CVDM(nn.Module):
         """
         self._check_batch(condition, target, t, eps)
         schedule = self.schedule(condition)
-        known, mean = self.read(condition), target.new_zeros(())
-        if known.center is not None and self.mean_network is not None:
-            mean = losses.mean(target, known.center)
-            known = Known(known.seen.detach(), known.center.detach(), known.scale)
+        if self.learns == "mean":
+            return self._only_mean(condition, target)
+        known = self.read(condition)
+        mean, scale = self._of_known(known, target)
+        known = known.detach()
         diffused = known.diffused(target)
         start = self.t_min if self.objective == "elbo" else 0.0
         t_noisy = start + (1 - start) * t
@@ -232,7 +270,23 @@ class CVDM(nn.Module):
             consistency=losses.consistency(schedule, t),
             smoothness=self.smoothness_weight * _CURVATURES[self.smoothness](schedule, t),
             mean=mean,
+            scale=scale,
         )
+
+    def _of_known(self, known: Known, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The terms that mean network and scale network learn from; 0 for one that does not learn."""
+        nothing = target.new_zeros(())
+        learns_mean = self.mean_network is not None and self.learns != "rest"
+        mean = losses.mean(target, known.center) if learns_mean and known.center is not None else nothing
+        if not isinstance(known.scale, Tensor):
+            return mean, nothing
+        left = target if known.center is None else target - known.center.detach()
+        return mean, losses.scale(left, (known.scale / 2).log())
+
+    def _only_mean(self, condition: Tensor, target: Tensor) -> Losses:
+        center, nothing = self.center(condition), target.new_zeros(())
+        assert center is not None, "only a model with a mean network learns its mean alone"
+        return Losses(nothing, nothing, nothing, nothing, mean=losses.mean(target, center), scale=nothing)
 
     def _weight(self, schedule: Schedule, t: Tensor, log_gamma: Tensor) -> Tensor | None:
         """Weight of the square error at times t, shape of the rate; None for 1."""
@@ -245,7 +299,7 @@ class CVDM(nn.Module):
 
     def validated(self, terms: Losses) -> Tensor:
         """The terms that measure how good a model is; the others only guide learning."""
-        return terms.diffusion + terms.prior
+        return terms.mean if self.learns == "mean" else terms.diffusion + terms.prior
 
     def forward(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The same as :meth:`loss`; training calls this one, so that DistributedDataParallel is involved."""

@@ -26,6 +26,7 @@ class Regression(CVDM):
     Args:
         network: Maps a condition (B, K, *spatial) to (B, C, *spatial).
         target_channels: C.
+        start: A first estimate of the target, which the network sees after the condition and corrects.
         residual: Add the condition, which must have C channels, to the output; if ``"last"``, its last C.
 
     Example:
@@ -38,13 +39,20 @@ class Regression(CVDM):
     draws_samples = False
 
     def __init__(
-        self, network: Callable[[Tensor], Tensor], *, target_channels: int = 1, residual: Residual = False
+        self,
+        network: Callable[[Tensor], Tensor],
+        *,
+        target_channels: int = 1,
+        start: Callable[[Tensor], Tensor] | None = None,
+        residual: Residual = False,
     ) -> None:
-        super().__init__(CosineSchedule(), network, target_channels=target_channels, residual=residual)
+        super().__init__(CosineSchedule(), network, target_channels=target_channels, start=start, residual=residual)
 
     def center(self, condition: Tensor) -> Tensor:
         """The restored image, shape (B, C, *spatial)."""
-        output, first = self.network(condition).to(condition.dtype), super().center(condition)
+        first = super().center(condition)
+        seen = condition if self.start is None or first is None else torch.cat([condition, first], dim=1)
+        output = self.network(seen).to(condition.dtype)
         return output if first is None else first + output
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known, form: Form = "clean") -> Tensor:
@@ -69,4 +77,4 @@ class Regression(CVDM):
         """
         self._check_batch(condition, target, t, eps)
         nothing, error = target.new_zeros(()), losses.mean(target, self.center(condition))
-        return Losses(diffusion=nothing, prior=nothing, consistency=nothing, smoothness=nothing, mean=error)
+        return Losses(nothing, nothing, nothing, nothing, mean=error, scale=nothing)

@@ -15,6 +15,7 @@ from sfumato.models.ownership import Written
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import stride
 from sfumato.system.atomic_files import replace_text
+from sfumato.system.errors import RunError
 from sfumato.system.marks import NETWORK, json_with
 
 __all__ = ["export_networks", "network_files"]
@@ -37,6 +38,11 @@ def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
         RunError: If a network has no counterpart in ONNX, or gives a different result there.
         ImportError: If the extra `onnx` is not installed.
     """
+    if model.model.start is not None or model.model.scale_network is not None:
+        raise RunError(
+            "this model has a linear filter or a scale network, which these files do not have; expected a model "
+            "without: export its sampler (--bioimageio), or the model file (--hub)"
+        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found = {}

@@ -61,11 +61,11 @@ def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
     with torch.no_grad():
         given = dict(zip(start.names, start(measured), strict=True))
     carried = {f"{name}_before": given[f"{name}_before"] for name in _CARRIED}
-    constant = {name: given[name] for name in start.names if name not in carried}
+    constant = {name: given[name] for name in ("seen", "end")}
     scanned = start.grid()
     body = {**carried, **{name: values[0] for name, values in scanned.items()}, **constant}
     step = _Step(model, sampled, seed)
-    last = {"clean": given["clean_before"]} | ({"center": given["center"]} if "center" in given else {})
+    last = {"clean": given["clean_before"]} | {name: given[name] for name in ("center", "scale") if name in given}
     return join(
         to_graph(start, {"measured": measured}, start.names),
         to_graph(step, body, _CARRIED),
@@ -84,14 +84,16 @@ def _upsample(images: Tensor, factor: tuple[int, ...]) -> Tensor:
 
 
 class _Start(nn.Module):
-    """Maps the measured image to condition, log gamma at t = 1, centre and the state before the first step."""
+    """Maps the measured image to what is known of it, log gamma at t = 1 and the state before the first step."""
 
     def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
         super().__init__()
         self.model, self.info, self.factor = model.model, model.info, upsampling_factor(model)
         self.sampled, self.noise = sampled, NoiseField(seed)
-        center = ["center"] if self.model.residual or self.model.mean_network is not None else []
-        self.names = ["seen", "end", *center, *(f"{name}_before" for name in _CARRIED)]
+        networks = (self.model.mean_network, self.model.start)
+        center = ["center"] if self.model.residual or any(part is not None for part in networks) else []
+        scale = [] if self.model.scale_network is None else ["scale"]
+        self.names = ["seen", "end", *center, *scale, *(f"{name}_before" for name in _CARRIED)]
 
     def grid(self) -> dict[str, Tensor]:
         """Values that change from step to step, each of shape (num_steps); after the last step the level stays."""
@@ -113,8 +115,8 @@ class _Start(nn.Module):
         state = self.noise(0, shape).flatten(0, 1)
         known = self.model.read(condition)
         # Each output is a separate tensor: a graph must not return one twice.
-        centers = () if known.center is None else (known.center + 0,)
-        return known.seen + 0, end, *centers, state, torch.zeros_like(state), torch.ones_like(end)
+        parts = tuple(part + 0 for part in (known.center, known.scale) if isinstance(part, Tensor))
+        return known.seen + 0, end, *parts, state, torch.zeros_like(state), torch.ones_like(end)
 
 
 class _Step(nn.Module):
@@ -156,8 +158,8 @@ class _Finish(nn.Module):
         self.scale, self.target = model.model.scale, model.info.target
         self.found = Restorer(model, sampled).correction
 
-    def forward(self, clean: Tensor, center: Tensor | None = None) -> tuple[Tensor, ...]:
-        draws = Known(clean, center, self.scale).target(clean)
+    def forward(self, clean: Tensor, center: Tensor | None = None, scale: Tensor | None = None) -> tuple[Tensor, ...]:
+        draws = Known(clean, center, self.scale if scale is None else scale).target(clean)
         mean = draws.mean(0, keepdim=True)
         std = ((draws - mean).square().sum(0, keepdim=True) / (draws.shape[0] - 1)).sqrt()
         if self.found is None:

@@ -13,6 +13,7 @@ from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
 from sfumato.nn import SR3UNet, UNet
 from sfumato.nn.dfcan import DFCAN
+from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:  # pydantic takes as long to import as a sixth of torch
@@ -69,7 +70,9 @@ def least_weights(model: "ModelRecipe", condition_channels: int, target_channels
     most = {"unet": coarsest, "sr3": min(coarsest, 8), "dfcan": 1}[model.network]
     sizes = [(_input_channels(model, condition_channels, target_channels), model.base, most)]
     if model.mean_network:
-        sizes.append((condition_channels, model.base, most))
+        sizes.append((_mean_channels(model, condition_channels, target_channels), model.base, most))
+    if model.scale_network:
+        sizes.append((condition_channels, model.rate_base, 2 ** (_scale_scales(model) - 1)))
     if _has_rate_network(model):
         sizes.append((condition_channels, model.rate_base, coarsest))
     # first layer, one layer at the coarsest scale, last layer
@@ -81,8 +84,9 @@ def least_weights(model: "ModelRecipe", condition_channels: int, target_channels
 
 def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: int) -> CVDM:
     if model.method == "regression":
-        network = _network(model, condition_channels, target_channels)
-        return Regression(network, target_channels=target_channels, residual=model.residual)
+        network = _network(model, _mean_channels(model, condition_channels, target_channels), target_channels)
+        start = _start(model, condition_channels, target_channels)
+        return Regression(network, target_channels=target_channels, start=start, residual=model.residual)
     # Built first, so that a seed gives it the same weights for every schedule and methods can be compared in pairs.
     network = _network(model, _input_channels(model, condition_channels, target_channels), target_channels)
     return CVDM(
@@ -91,7 +95,9 @@ def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: in
         target_channels=target_channels,
         predicts=model.predicts,
         objective=model.objective,
-        mean_network=_network(model, condition_channels, target_channels) if model.mean_network else None,
+        mean_network=_mean(model, condition_channels, target_channels),
+        start=_start(model, condition_channels, target_channels),
+        scale_network=_scale(model, condition_channels, target_channels),
         residual=model.residual,
         scale=model.scale or 1.0,
         smoothness_weight=model.smoothness_weight,
@@ -125,8 +131,11 @@ def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) 
             f"model.residual needs as many condition channels as target channels, got {condition_channels} and "
             f"{target_channels}; set it to false or bring both to the same channels"
         )
-    if model.residual and model.mean_network:
-        raise RecipeError("model.residual and model.mean_network are both true; the target has one centre: keep one")
+    for name in ("mean_network", "linear_start"):
+        if model.residual and getattr(model, name):
+            raise RecipeError(f"model.residual and model.{name} are both true; the target has one centre: keep one")
+    if model.method == "regression" and model.scale_network:
+        raise RecipeError("model.scale_network is true, but a regression has no error bars; set it to false")
     if model.method == "regression" and model.mean_network:
         raise RecipeError("model.mean_network is true, but a regression network is its own mean; set it to false")
     if model.network == "dfcan" and model.ndim != 2:
@@ -138,10 +147,39 @@ def _has_rate_network(model: "ModelRecipe") -> bool:
 
 
 def _input_channels(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
-    """Count the channels of condition, mean if any, gamma and noisy target; for a regression only the condition."""
+    """Count the channels of condition, centre and scale if any, gamma and noisy target; a regression's condition."""
     if model.method == "regression":
-        return condition_channels
-    return condition_channels + (3 if model.mean_network else 2) * target_channels
+        return _mean_channels(model, condition_channels, target_channels)
+    known = (model.mean_network or model.linear_start) + model.scale_network
+    return condition_channels + (2 + known) * target_channels
+
+
+def _mean_channels(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
+    """Count the channels of the condition and, if there is one, of the first estimate."""
+    return condition_channels + model.linear_start * target_channels
+
+
+def _mean(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module | None:
+    if not model.mean_network:
+        return None
+    return _network(model, _mean_channels(model, condition_channels, target_channels), target_channels)
+
+
+def _start(model: "ModelRecipe", condition_channels: int, target_channels: int) -> LinearFilter | None:
+    return LinearFilter(condition_channels, target_channels, ndim=model.ndim) if model.linear_start else None
+
+
+def _scale(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module | None:
+    """A small U-Net: how uncertain a pixel is depends on little around it."""
+    if not model.scale_network:
+        return None
+    seen = condition_channels + (model.mean_network or model.linear_start) * target_channels
+    kind: dict[str, Any] = {"num_scales": _scale_scales(model), "ndim": model.ndim, "norm": model.norm}
+    return UNet(seen, target_channels, base=model.rate_base, **kind)
+
+
+def _scale_scales(model: "ModelRecipe") -> int:
+    return min(model.num_scales, 3)
 
 
 def _network(model: "ModelRecipe", in_channels: int, out_channels: int) -> nn.Module:

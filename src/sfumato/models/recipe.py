@@ -130,6 +130,10 @@ class ModelRecipe(_Section):
     """Diffuse the difference between target and input; `last` for the input's last channels, if they are a guess."""
     mean_network: bool = False
     """Zero-mean diffusion: also train a mean network, and diffuse the difference between target and mean."""
+    linear_start: bool = False
+    """Start from the best linear filter of the training pairs, found in closed form; the mean network corrects it."""
+    scale_network: bool = False
+    """Also learn how uncertain each pixel is, and diffuse every pixel at a scale of its own."""
     scale: float | None = Field(default=None, gt=0)
     """Divides the diffused image; by default twice its root mean square, which training measures and records."""
     smoothness_weight: float = Field(default=3e-4, ge=0)
@@ -164,6 +168,8 @@ class TrainRecipe(_Section):
     """Highest learning rate."""
     schedule_speed: float = Field(default=1.0, gt=0)
     """Learning rate of the schedule's networks, relative to the other networks."""
+    mean_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the steps in which the mean network learns alone, before the rest; 0 trains all of them together."""
     weight_decay: float = Field(default=1e-4, ge=0)
     """Decay of the weights, for adamw."""
     warmup: int = Field(default=200, ge=0)
@@ -220,6 +226,15 @@ class Recipe(_Section):
     """The training loop."""
     sample: SampleRecipe = Field(default_factory=SampleRecipe)
     """Sampling."""
+
+    @model_validator(mode="after")
+    def _mean_to_learn(self) -> Self:
+        if self.train.mean_share and not self.model.mean_network:
+            raise ValueError(
+                f"train.mean_share is {self.train.mean_share}, but there is no mean network to learn alone: set "
+                "model.mean_network to true, or leave mean_share out"
+            )
+        return self
 
 
 def load(path: str | Path) -> Recipe:

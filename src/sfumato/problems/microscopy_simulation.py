@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
-from sfumato.data.images.mrc import write_deltavision
 from sfumato.physics import camera, optics, rendering, structures
 from sfumato.physics.camera import Camera
 from sfumato.physics.rendering import Emitters
@@ -227,6 +226,8 @@ def _numbered(cells: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 def _write_biosr(folder: Path, field: Field) -> None:
     """Write one cell in BioSR's layout: the reticulum in folders with a target per level, others with one target."""
+    from sfumato.data.images.mrc import write_deltavision  # loads mrcfile, which only this layout needs
+
     microscope = Microscope()
     per_level = folder.parent.name == BIOSR_FOLDERS["endoplasmic_reticulum"]
     places = [folder / part for part in ("RawSIMData", "GTSIM")] if per_level else [folder, folder]

@@ -73,11 +73,12 @@ class Ranks:
         part = total // self.size
         return range(self.rank * part, (self.rank + 1) * part)
 
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """Wrap the model so that backward averages gradients over the processes."""
+    def wrap(self, model: nn.Module, *, in_stages: bool = False) -> nn.Module:
+        """Wrap the model so that backward averages gradients over the processes; in stages, some get none."""
         if self.size == 1:
             return model
-        return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
+        places = [self.device] if self.device.type == "cuda" else None
+        return DistributedDataParallel(model, device_ids=places, find_unused_parameters=in_stages)
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean over the processes, returned in all of them."""

@@ -29,20 +29,14 @@ from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.progress import Bar
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
 from sfumato.training.distributed import Ranks
+from sfumato.training.known_first import fit_start, measure_log_scale
 from sfumato.training.preparation import Prepared
 from sfumato.training.run_folder import RunFolder
+from sfumato.training.stages import Stage, stage_at
 from sfumato.training.tensorboard import Dashboard
 from sfumato.training.validation import Validation
 
-__all__ = ["Trainer", "batches_of", "learning_rate"]
-
-
-def learning_rate(settings: TrainRecipe, step: int) -> float:
-    """Learning rate of a step, counted from 0: a linear rise, then half a cosine down to 0 at the end."""
-    if step < settings.warmup:
-        return settings.learning_rate * (step + 1) / settings.warmup
-    done = (step - settings.warmup) / max(settings.steps - settings.warmup, 1)
-    return settings.learning_rate * (1 + math.cos(math.pi * min(done, 1))) / 2
+__all__ = ["Trainer", "batches_of"]
 
 
 class Trainer:
@@ -65,9 +59,10 @@ class Trainer:
         self.model, self.average = (build_model(recipe.model, *channels, seed=settings.seed) for _ in range(2))
         if start_from is not None:
             self._start_from(start_from)
+        self._fits_start = self.model.start is not None and start_from is None
         self.model.to(ranks.device)
         self.average.to(ranks.device).eval()
-        self.parallel = ranks.wrap(self.model)
+        self.parallel = ranks.wrap(self.model, in_stages=settings.mean_share > 0)
         self.loss = torch.compile(self.parallel) if settings.compile else self.parallel
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.optimizer]
         decay = settings.weight_decay if settings.optimizer == "adamw" else 0.0
@@ -105,10 +100,13 @@ class Trainer:
     def advance(self, batch: Batch) -> dict[str, float]:
         """Do one optimizer step on this process's part of a global batch; returns the values over the whole batch."""
         settings, device = self.recipe.train, self.ranks.device
-        rate = learning_rate(settings, self.step)
+        stage = self._enter_stage()
+        rate = stage.learning_rate(settings, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["speed"]
-        freeze_batch_statistics(self.model, frozen=2 * self.step >= settings.steps)
+        freeze_batch_statistics(self.model, frozen=stage.is_second_half(self.step))
+        if stage.learns == "rest":
+            freeze_batch_statistics(_module(self.model.mean_network))
         self.optimizer.zero_grad(set_to_none=True)
         terms = torch.zeros(len(Losses._fields), device=device)
         for part, is_last in self._rounds(batch):
@@ -123,16 +121,31 @@ class Trainer:
             self._stop_at_non_finite(batch, terms)
         self.optimizer.step()
         self.step += 1
-        self._follow()
+        self._follow(self.step - stage.first)
         named = dict(zip(Losses._fields, terms.tolist(), strict=True))
         return {"loss": sum(named.values()), **named, "gradient_norm": float(norm), "learning_rate": rate}
+
+    def _enter_stage(self) -> Stage:
+        """The stage of the next step; where the rest starts to learn, the mean network's average is held."""
+        stage = stage_at(self.recipe.train, self.step)
+        self.model.learns = self.average.learns = stage.learns
+        if self.step != stage.first:
+            return stage
+        if stage.learns == "rest":
+            _module(self.model.mean_network).load_state_dict(_module(self.average.mean_network).state_dict())
+            self.best = None  # of the mean, which cannot be compared with the rest
+        if self.model.scale_network is not None and stage.learns != "mean":
+            measured = measure_log_scale(self.average, self.batches)
+            for model in (self.model, self.average):
+                model.log_scale.fill_(measured)
+        return stage
 
     def save(self) -> None:
         """Write a checkpoint and, if there are no validation images, the model."""
         if not self.ranks.is_first:
             return
         self.folder.settle()
-        if self.data.validation is None:
+        if self.data.validation is None and self.average.learns != "mean":
             self._save_model(None)
         state = TrainingState(
             step=self.step,
@@ -169,9 +182,9 @@ class Trainer:
         return contextlib.nullcontext()
 
     @torch.no_grad()
-    def _follow(self) -> None:
-        """Move the average towards the weights, faster in the first steps so that it forgets its initial value."""
-        decay = min(self.recipe.train.ema, self.step / (self.step + 10))
+    def _follow(self, steps: int) -> None:
+        """Move the average towards the weights, faster in a stage's first steps so that it forgets initial values."""
+        decay = min(self.recipe.train.ema, steps / (steps + 10))
         torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
         for followed, statistics in zip(self.average.buffers(), self.model.buffers(), strict=True):
             followed.copy_(statistics)
@@ -183,6 +196,9 @@ class Trainer:
             self.average.load_state_dict(state.ema)
             restore_optimizer(self.optimizer, self.model, state.optimizer)
             self.step, self.best = state.step, state.best
+        elif self._fits_start:
+            fit_start(self.model, self.batches)
+            _module(self.average.start).load_state_dict(_module(self.model.start).state_dict())
         self.ranks.wait()
         if self.ranks.is_first:
             self.folder.rewind(self.step)
@@ -212,6 +228,8 @@ class Trainer:
         value = self.validation.loss(self.average, self.ranks.device)
         self.folder.log(step=self.step, validation=value)
         self.dashboard.scalars(self.step, {"validation/loss": value})
+        if self.average.learns == "mean":  # nothing can be sampled yet
+            return
         if math.isfinite(value) and (self.best is None or value < self.best):
             self.best = value
             self._save_model(value)
@@ -276,6 +294,12 @@ def batches_of(recipe: Recipe, data: Prepared) -> PatchBatches:
         condition=data.condition,
         target=data.target,
     )
+
+
+def _module(network: object) -> nn.Module:
+    """A network that a recipe describes is a module, though a model takes any function."""
+    assert isinstance(network, nn.Module)
+    return network
 
 
 def _unlike(info: ModelInfo, recipe: Recipe, data: Prepared) -> str:

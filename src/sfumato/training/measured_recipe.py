@@ -29,6 +29,8 @@ def measure_scale(recipe: Recipe, data: Prepared, start_from: str | Path | None)
     """
     if start_from is not None:
         return inspect_model(start_from).recipe.model.scale or 1.0
+    if recipe.model.scale_network:
+        return 1.0  # measured later, when the mean is known
     batches, size = batches_of(recipe, data), recipe.train.batch_size
     squares = []
     for step in range(-(-_SCALE_PATCHES // size)):
@@ -44,17 +46,26 @@ def measure_scale(recipe: Recipe, data: Prepared, start_from: str | Path | None)
 
 def steps_in(seconds: float, trainer: Trainer) -> int:
     """How many steps fit into a time, measured on a few steps of an untrained model, which is then discarded."""
-    trainer.advance(trainer.batches(0, trainer.positions))
-    started = time.perf_counter()
-    for step in range(1, 1 + _TIMED_STEPS):
-        trainer.advance(trainer.batches(step, trainer.positions))
-    per_step = (time.perf_counter() - started) / _TIMED_STEPS
+    share, last = trainer.recipe.train.mean_share, trainer.recipe.train.steps - 1
+    per_step = (1 - share) * _seconds_per_step(trainer, last - _TIMED_STEPS)
+    if share:
+        per_step += share * _seconds_per_step(trainer, 0)
     started = time.perf_counter()
     if trainer.validation is not None:
         trainer.validation.loss(trainer.average, trainer.ranks.device)
         with_panel = 1 + trainer.validation.calls_of_panel(trainer.recipe.sample) / trainer.validation.calls_of_loss
         per_step += with_panel * (time.perf_counter() - started) / trainer.recipe.train.validate_every
     return max(1, int(trainer.ranks.from_first(seconds / per_step)))
+
+
+def _seconds_per_step(trainer: Trainer, first: int) -> float:
+    """Seconds of a step, from a few after the given one."""
+    trainer.step = max(first, 0)
+    trainer.advance(trainer.batches(0, trainer.positions))
+    started = time.perf_counter()
+    for step in range(1, 1 + _TIMED_STEPS):
+        trainer.advance(trainer.batches(step, trainer.positions))
+    return (time.perf_counter() - started) / _TIMED_STEPS
 
 
 def what_fits(recipe: Recipe, minutes: float) -> str:

@@ -1,0 +1,49 @@
+"""What is computed from the pairs before networks learn: the linear filter, and the scale of what a mean leaves."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from sfumato.data.batches import PatchBatches
+from sfumato.diffusion.model import CVDM
+from sfumato.nn.linear_filter import LinearFilter
+
+__all__ = ["fit_start", "measure_log_scale"]
+
+_MOST_PIXELS = 1_300_000
+"""Pixels that the filter is fitted to: many more than it has weights, and a matter of seconds."""
+_SCALE_PATCHES = 128
+_LEAST_SIZE = 1e-4
+
+
+def fit_start(model: CVDM, batches: PatchBatches) -> None:
+    """Fit the model's linear filter to the first patches of a training."""
+    start = model.start
+    assert isinstance(start, LinearFilter)
+    per_batch = batches.order.batch_size * batches.patch**batches.source.ndim
+    fitted = LinearFilter(*start.weight.shape[1::-1], side=start.weight.shape[-1], ndim=start.ndim)
+    fitted.fit(itertools.islice(_pairs(batches), max(1, _MOST_PIXELS // per_batch)))
+    start.load_state_dict(fitted.state_dict())
+
+
+@torch.no_grad()
+def measure_log_scale(model: CVDM, batches: PatchBatches) -> float:
+    """Logarithm of twice the root mean square of what the centre leaves, in units of the model's scale."""
+    device = model.log_scale.device
+    number = max(1, _SCALE_PATCHES // batches.order.batch_size)
+    squares = []
+    for condition, target in itertools.islice(_pairs(batches), number):
+        center = model.center(condition.to(device))
+        left = target.to(device) if center is None else target.to(device) - center
+        squares.append(float(left.double().square().mean()))
+    size = math.sqrt(math.fsum(squares) / number)
+    return math.log(2 * max(size, _LEAST_SIZE) / model.scale)
+
+
+def _pairs(batches: PatchBatches) -> Iterator[tuple[Tensor, Tensor]]:
+    for step in itertools.count():
+        batch = batches(step, range(batches.order.batch_size))
+        yield batch.condition, batch.target

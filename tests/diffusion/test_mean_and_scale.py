@@ -1,0 +1,132 @@
+"""Mean and scale first: samples of a Gaussian posterior have each pixel's own width; losses and their minima."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from sfumato.diffusion import losses
+from sfumato.diffusion.model import CVDM, Known
+from sfumato.diffusion.regression import Regression
+from sfumato.diffusion.sampling import sample
+from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, Schedule
+from sfumato.nn import UNet
+from sfumato.nn.linear_filter import LinearFilter
+
+WIDTHS = torch.logspace(-2, 0, 9, dtype=torch.float64).reshape(1, 1, 1, 9)
+
+
+class _Exact:
+    """A Gaussian posterior of independent pixels, whose mean and widths are known: half of unit size is left."""
+
+    target_channels = 1
+
+    def __init__(self, rate: float) -> None:
+        self.rule = GlobalSchedule(rate_min=rate, rate_max=60.0, rate_init=rate + 1e-6).double()
+
+    def schedule(self, condition: Tensor) -> Schedule:
+        bound: Schedule = self.rule(condition)
+        return bound
+
+    def read(self, condition: Tensor) -> Known:
+        return Known(condition, 3 * condition, 2 * WIDTHS)
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
+        gamma, noise = log_gamma.exp(), -torch.expm1(log_gamma)
+        return (gamma.sqrt() / 4) / (gamma / 4 + noise) * noisy
+
+
+@pytest.mark.parametrize("rate", [8.0, 20.0])
+def test_samples_have_the_width_of_every_pixel(rate: float) -> None:
+    condition = torch.ones_like(WIDTHS)
+    # The solver is linear here, so the state 1 ends at the mean and one standard deviation of the samples.
+    found = sample(
+        _Exact(rate), condition, num_samples=1, num_steps=32, seed=0, initial=torch.ones(1, *WIDTHS.shape).double()
+    )[0]
+    torch.testing.assert_close((found - 3) / WIDTHS, torch.ones_like(WIDTHS), atol=0.02, rtol=0)
+
+
+def test_the_scale_is_learned_from_what_the_mean_leaves() -> None:
+    left = 0.3 * torch.randn(200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    log_sigma = torch.tensor(0.0, dtype=torch.float64, requires_grad=True)
+    for _ in range(200):
+        (slope,) = torch.autograd.grad(losses.scale(left, log_sigma.expand_as(left)), log_sigma)
+        log_sigma = (log_sigma - 0.2 * slope).detach().requires_grad_()
+    assert float(log_sigma.detach().exp()) == pytest.approx(float(left.square().mean().sqrt()), rel=1e-6)
+
+
+def build(*, with_start: bool = True) -> CVDM:
+    torch.manual_seed(0)
+    start = None
+    if with_start:
+        start = LinearFilter(1, 1, side=3)
+        start.weight[0, 0, 1, 1] = 0.5
+    return CVDM(
+        CosineSchedule(),
+        UNet(5, 1, base=4, num_scales=2),
+        mean_network=UNet(2 if with_start else 1, 1, base=4, num_scales=2),
+        start=start,
+        scale_network=UNet(2, 1, base=4, num_scales=2),
+    )
+
+
+def test_the_centre_is_the_start_and_its_correction() -> None:
+    model, condition = build(), torch.randn(2, 1, 8, 8)
+    known = model.read(condition)
+    assert known.center is not None
+    torch.testing.assert_close(known.center, 0.5 * condition)  # an untrained mean network corrects nothing
+    assert isinstance(model.mean_network, UNet)
+    assert model.mean_network.head.bias is not None
+    nn.init.constant_(model.mean_network.head.get_parameter("bias"), 2.0)
+    torch.testing.assert_close(model.center(condition), 0.5 * condition + 2)
+    assert known.seen.shape == (2, 3, 8, 8)
+    assert model.start is not None
+    regression = Regression(UNet(2, 1, base=4, num_scales=2), start=model.start)
+    torch.testing.assert_close(regression.center(condition), 0.5 * condition)
+
+
+def test_diffused_and_target_are_inverse() -> None:
+    model, target = build(), torch.randn(2, 1, 8, 8)
+    model.log_scale.fill_(-1.0)
+    known = model.read(torch.randn(2, 1, 8, 8))
+    torch.testing.assert_close(known.target(known.diffused(target)), target)
+    assert isinstance(known.scale, Tensor)
+    torch.testing.assert_close(known.scale, torch.full_like(target, torch.tensor(-1.0).exp().item()))
+
+
+@pytest.mark.parametrize(
+    ("learns", "changed"),
+    [
+        ("mean", {"mean_network"}),
+        ("rest", {"network", "scale_network"}),
+        ("all", {"network", "mean_network", "scale_network"}),
+    ],
+)
+def test_a_stage_changes_its_networks_alone(learns: str, changed: set[str]) -> None:
+    model = build()
+    model.learns = learns  # type: ignore[assignment]
+    condition, target, eps = torch.randn(3, 2, 1, 8, 8)
+    terms = model.loss(condition, target, torch.tensor([0.3, 0.7]), eps)
+    terms.total.backward()
+    learned = {
+        name
+        for name, part in model.named_children()
+        if isinstance(part, nn.Module) and any(p.grad is not None and bool(p.grad.any()) for p in part.parameters())
+    }
+    assert learned == changed
+    expected = terms.mean if learns == "mean" else terms.diffusion + terms.prior
+    assert torch.equal(model.validated(terms), expected)
+
+
+def test_the_scale_cannot_spoil_the_mean() -> None:
+    model = build()
+    condition, target, eps = torch.randn(3, 2, 1, 8, 8)
+    terms = model.loss(condition, target, torch.tensor([0.3, 0.7]), eps)
+    assert isinstance(model.mean_network, UNet)
+    weights = list(model.mean_network.parameters())
+    found = torch.autograd.grad(terms.scale + terms.diffusion, weights, allow_unused=True)
+    assert all(gradient is None for gradient in found)
+
+
+def test_a_residual_has_no_other_centre() -> None:
+    with pytest.raises(ValueError, match="one centre"):
+        CVDM(CosineSchedule(), UNet(3, 1, base=4), start=LinearFilter(1, 1), residual=True)
