@@ -152,7 +152,7 @@ class CVDM(nn.Module):
         _check_choice("smoothness", smoothness, get_args(Smoothness))
         if residual and (mean_network is not None or start is not None):
             raise ValueError(
-                "residual is given with mean_network or start; the target has one centre, so leave residual out"
+                "residual is given with mean_network or start; the target has one centre, so give one of them"
             )
         if scale <= 0:
             raise ValueError(f"scale is {scale}; give a positive number")
