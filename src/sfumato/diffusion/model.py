@@ -5,7 +5,7 @@ r"""CVDM: a learned schedule and a denoising network, trained together.  [CVDM S
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from sfumato.diffusion.gaussian import clean_from_eps, clean_from_velocity, diff
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.schedule import Schedule
 
-__all__ = ["CVDM", "Form", "Known", "Learns", "Objective", "Predicts", "Smoothness"]
+__all__ = ["CVDM", "Form", "Known", "Learns", "Objective", "Predicts", "Smoothness", "repeat_batch"]
 
 Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` as in the paper, or ``velocity``, which amplifies no error."""
@@ -81,7 +81,9 @@ class Known(NamedTuple):
 
     def repeat(self, num_samples: int) -> "Known":
         """The same for ``num_samples`` copies of the batch, one after the other."""
-        return Known(*(_repeat(part, num_samples) for part in self))
+        center = None if self.center is None else repeat_batch(self.center, num_samples)
+        scale = repeat_batch(self.scale, num_samples) if isinstance(self.scale, Tensor) else self.scale
+        return Known(repeat_batch(self.seen, num_samples), center, scale)
 
 
 class CVDM(nn.Module):
@@ -244,10 +246,9 @@ class CVDM(nn.Module):
             The named terms, each of shape ().
         """
         self._check_batch(condition, target, t, eps)
-        schedule = self.schedule(condition)
         if self.learns == "mean":
             return self._only_mean(condition, target)
-        known = self.read(condition)
+        schedule, known = self.schedule(condition), self.read(condition)
         mean, scale = self._of_known(known, target)
         known = known.detach()
         diffused = known.diffused(target)
@@ -318,8 +319,9 @@ class CVDM(nn.Module):
             )
 
 
-def _repeat(part: Tensor | float | None, num_samples: int) -> Any:
-    return part.repeat(num_samples, *[1] * (part.ndim - 1)) if isinstance(part, Tensor) else part
+def repeat_batch(images: Tensor, num_samples: int) -> Tensor:
+    """Stack ``num_samples`` copies of a batch along the batch axis, in the order of ``state.flatten(0, 1)``."""
+    return images.repeat(num_samples, *[1] * (images.ndim - 1))
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol, get_args
 import torch
 from torch import Tensor, nn
 
-from sfumato.diffusion.model import Known
+from sfumato.diffusion.model import Known, repeat_batch
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import LAST_NOISE, SamplingGrid, grid_of
 from sfumato.diffusion.schedule import Schedule
@@ -115,7 +115,7 @@ def sample(
         repeated = known.repeat(num_samples)
 
         def predict(state: Tensor, level: NoiseLevel) -> Tensor:
-            log_gamma = _repeat(level.log_gamma, num_samples) if len(end) > 1 else level.log_gamma
+            log_gamma = repeat_batch(level.log_gamma, num_samples) if len(end) > 1 else level.log_gamma
             clean = model.predict(state.flatten(0, 1), log_gamma, repeated).view(shape)
             if progress is not None:
                 progress(num_samples)
@@ -155,11 +155,6 @@ def _path(
             "PaperSchedule can be): train it further or use LearnedSchedule"
         )
     return end, grid_of(schedule, condition, num_steps, grid, last_noise)
-
-
-def _repeat(images: Tensor, num_samples: int) -> Tensor:
-    """Stack ``num_samples`` copies of a batch along the batch axis, in the order of ``state.flatten(0, 1)``."""
-    return images.repeat(num_samples, *[1] * (images.ndim - 1))
 
 
 def _check_settings(
