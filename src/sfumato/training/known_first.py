@@ -11,22 +11,18 @@ from sfumato.data.batches import PatchBatches
 from sfumato.diffusion.model import CVDM
 from sfumato.nn.linear_filter import LinearFilter
 
-__all__ = ["fit_start", "measure_log_scale"]
+__all__ = ["fit_filter", "measure_log_scale"]
 
-_MOST_PIXELS = 1_300_000
+_MOST_PIXELS = 2**21
 """Pixels that the filter is fitted to: many more than it has weights, and a matter of seconds."""
 _SCALE_PATCHES = 128
 _LEAST_SIZE = 1e-4
 
 
-def fit_start(model: CVDM, batches: PatchBatches) -> None:
-    """Fit the model's linear filter to the first patches of a training."""
-    start = model.start
-    assert isinstance(start, LinearFilter)
+def fit_filter(start: LinearFilter, batches: PatchBatches) -> LinearFilter:
+    """Fit a linear filter to the first patches of a training, and return it."""
     per_batch = batches.order.batch_size * batches.patch**batches.source.ndim
-    fitted = LinearFilter(*start.weight.shape[1::-1], side=start.weight.shape[-1], ndim=start.ndim)
-    fitted.fit(itertools.islice(_pairs(batches), max(1, _MOST_PIXELS // per_batch)))
-    start.load_state_dict(fitted.state_dict())
+    return start.fit(itertools.islice(_pairs(batches), max(1, _MOST_PIXELS // per_batch)))
 
 
 @torch.no_grad()

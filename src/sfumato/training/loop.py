@@ -25,11 +25,12 @@ from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, load, save_model
 from sfumato.models.recipe import Recipe, TrainRecipe, dump
 from sfumato.nn.blocks import freeze_batch_statistics
+from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.progress import Bar
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
 from sfumato.training.distributed import Ranks
-from sfumato.training.known_first import fit_start, measure_log_scale
+from sfumato.training.known_first import fit_filter, measure_log_scale
 from sfumato.training.preparation import Prepared
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import Stage, stage_at
@@ -197,8 +198,9 @@ class Trainer:
             restore_optimizer(self.optimizer, self.model, state.optimizer)
             self.step, self.best = state.step, state.best
         elif self._fits_start:
-            fit_start(self.model, self.batches)
-            _module(self.average.start).load_state_dict(_module(self.model.start).state_dict())
+            assert isinstance(self.model.start, LinearFilter)
+            fitted = fit_filter(self.model.start, self.batches)
+            _module(self.average.start).load_state_dict(fitted.state_dict())
         self.ranks.wait()
         if self.ranks.is_first:
             self.folder.rewind(self.step)

@@ -8,6 +8,7 @@ from sfumato.models.model_file import inspect_model
 from sfumato.models.recipe import Recipe
 from sfumato.training.loop import Trainer, batches_of
 from sfumato.training.preparation import Prepared
+from sfumato.training.stages import stage_at
 
 __all__ = ["measure_scale", "steps_in", "what_fits", "with_scale", "with_steps"]
 
@@ -46,8 +47,8 @@ def measure_scale(recipe: Recipe, data: Prepared, start_from: str | Path | None)
 
 def steps_in(seconds: float, trainer: Trainer) -> int:
     """How many steps fit into a time, measured on a few steps of an untrained model, which is then discarded."""
-    share, last = trainer.recipe.train.mean_share, trainer.recipe.train.steps - 1
-    per_step = (1 - share) * _seconds_per_step(trainer, last - _TIMED_STEPS)
+    settings, share = trainer.recipe.train, trainer.recipe.train.mean_share
+    per_step = (1 - share) * _seconds_per_step(trainer, stage_at(settings, settings.steps - 1).first)
     if share:
         per_step += share * _seconds_per_step(trainer, 0)
     started = time.perf_counter()
@@ -59,8 +60,8 @@ def steps_in(seconds: float, trainer: Trainer) -> int:
 
 
 def _seconds_per_step(trainer: Trainer, first: int) -> float:
-    """Seconds of a step, from a few after the given one."""
-    trainer.step = max(first, 0)
+    """Seconds of a step, from a few after the first of its stage."""
+    trainer.step = first
     trainer.advance(trainer.batches(0, trainer.positions))
     started = time.perf_counter()
     for step in range(1, 1 + _TIMED_STEPS):
