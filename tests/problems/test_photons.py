@@ -90,3 +90,14 @@ def test_splits_are_opened_with_fields_and_noise_of_their_own(light: Path) -> No
         open_photons(Request(folder=light, forward={"draws": 0}))
     with pytest.raises(ImageError, match="not an empty folder"):
         simulate_light(light, seed=0, cells={"train": 1})
+
+
+def test_a_field_of_another_size_is_refused(light: Path, tmp_path: Path) -> None:
+    fields = sorted(path.parent for path in (light / "train").glob("*/light.tif"))
+    other = simulate_light(tmp_path / "other", seed=5, cells={"train": 1}, side=20, names=["microtubules"])
+    source = PhotonPairs([fields[0], other / "train" / "microtubules_0000"], PhotonSettings(), seed=1)
+    source.read(0, [0, 0], [8, 8])
+    with pytest.raises(ImageError, match="as the first field has"):
+        source.read(1, [0, 0], [8, 8])
+    with pytest.raises(ImageError, match="unknown"):
+        simulate_light(tmp_path / "wrong", seed=5, cells={"train": 1}, names=["mitochondria"])

@@ -29,7 +29,16 @@ from sfumato.physics.rendering import Emitters
 from sfumato.problems.microscopy import BIOSR_FOLDERS, BIOSR_SPLITS
 from sfumato.system.errors import ImageError
 
-__all__ = ["PHOTON_LEVELS", "TARGET_LEVEL", "Field", "Microscope", "image_field", "simulate", "specimen"]
+__all__ = [
+    "PHOTON_LEVELS",
+    "TARGET_LEVEL",
+    "Field",
+    "Microscope",
+    "check_simulation",
+    "image_field",
+    "simulate",
+    "specimen",
+]
 
 PHOTON_LEVELS = (15, 25, 40, 65, 100, 160, 250, 400, 600)
 """Mean photons per pixel of the structure in one raw frame: nine levels between BioSR's ends, in steps of about 1.6."""
@@ -190,11 +199,7 @@ def simulate(
         ImageError: If the folder is not empty or cannot be written, or more cells are requested than BioSR has.
     """
     out = Path(out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ImageError(f"{out} exists and is not an empty folder; expected a new name; choose one or remove it")
-    unknown = [name for name in names if name not in structures.STRUCTURES]
-    if unknown:
-        raise ImageError(f"structure {unknown[0]!r} is unknown; choose one of {', '.join(structures.STRUCTURES)}")
+    check_simulation(out, names)
     work = [(name, split, cell) for name in names for split, cell in _numbered(cells)]
     rows: list[tuple[str, str, str]] = []
     for done, (name, split, cell) in enumerate(work):
@@ -212,6 +217,15 @@ def simulate(
     with (out / "manifest.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("input", "target", "split"), *rows])
     return out / "manifest.csv"
+
+
+def check_simulation(out: Path, names: Sequence[str]) -> None:
+    """Raise ImageError if a folder to write to is not new or empty, or a structure is unknown."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ImageError(f"{out} exists and is not an empty folder; expected a new name; choose one or remove it")
+    unknown = [name for name in names if name not in structures.STRUCTURES]
+    if unknown:
+        raise ImageError(f"structure {unknown[0]!r} is unknown; choose one of {', '.join(structures.STRUCTURES)}")
 
 
 def _numbered(cells: Mapping[str, int]) -> Iterator[tuple[str, int]]:

@@ -25,7 +25,7 @@ from sfumato.data.pixel_hash import PairHashes, array_hash
 from sfumato.data.source_files import SourceFile
 from sfumato.data.sources import PairSource
 from sfumato.physics import camera, optics, rendering, structures
-from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, TARGET_LEVEL, Microscope, specimen
+from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, TARGET_LEVEL, Microscope, check_simulation, specimen
 from sfumato.problems.request import Request, check_folder, parameters
 from sfumato.system.errors import ImageError, PairingError
 
@@ -80,11 +80,10 @@ def simulate_light(
         The folder, to train on with the problem `photons`.
 
     Raises:
-        ImageError: If the folder is not empty.
+        ImageError: If the folder is not empty, or a structure is unknown.
     """
     out = Path(out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ImageError(f"{out} exists and is not an empty folder; expected a new name; choose one or remove it")
+    check_simulation(out, names)
     work = [(split, name, number) for split, most in cells.items() for name in names for number in range(most)]
     microscope = Microscope()
     for done, (split, name, number) in enumerate(work):
@@ -123,7 +122,7 @@ class PhotonPairs:
         self.fields, self.settings, self.seed = list(fields), settings, seed
         self.camera = Microscope().camera
         self._files, self._exposures = FrameCache(cache_bytes), FrameCache(_NOISY_BYTES)
-        self._spatial = self._sharp(0).shape[1:]
+        self._spatial = tuple(open_image(self.fields[0] / "sim.tif").shape)
 
     def __len__(self) -> int:
         return len(self.fields) * self.settings.draws
@@ -183,7 +182,17 @@ class PhotonPairs:
 
     def _read(self, field: int, name: str) -> Array:
         path = self.fields[field] / f"{name}.tif"
-        return self._files.get(path, lambda: open_image(path).read({})[None].astype(np.float32))
+        return self._files.get(path, lambda: self._checked(path, open_image(path).read({})[None].astype(np.float32)))
+
+    def _checked(self, path: Path, image: Array) -> Array:
+        factor = 1 if path.stem == "sim" else _FACTOR[0]
+        expected = tuple(length // factor for length in self._spatial)
+        if image.shape[1:] != expected:
+            raise ImageError(
+                f"{path} has {image.shape[1:]} pixels; expected {expected}, as the first field has: simulate all "
+                "fields of a folder with one command"
+            )
+        return image
 
 
 def open_photons(request: Request) -> dict[str, PairSource]:
