@@ -58,8 +58,10 @@ def main() -> None:
         except KeyboardInterrupt:
             sys.exit(130)
     elif arguments.list:
+        from yardstick.stored import is_stored
+
         for cell in cells():
-            print(f"{cell.name:<42} {'stored' if running.is_stored(cell) else 'missing'}")
+            print(f"{cell.name:<42} {'stored' if is_stored(cell) else 'missing'}")
     else:
         from yardstick import tables
 

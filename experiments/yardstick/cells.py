@@ -26,6 +26,11 @@ class Cell:
         """On the command line and as a folder."""
         return f"{self.problem}/{self.contender}/{self.minutes:g}/{self.seed}"
 
+    @property
+    def size(self) -> str:
+        """Whether the contender has its `small` network here, or its `full` one."""
+        return "small" if CONTENDERS[self.contender].small and self.minutes < _SHORT else "full"
+
     @classmethod
     def named(cls, name: str) -> "Cell":
         """The cell of a name."""
@@ -36,7 +41,7 @@ class Cell:
 def recipe_of(cell: Cell, places: Places) -> Recipe:
     """The recipe of a cell, without its number of steps."""
     contender = CONTENDERS[cell.contender]
-    short = contender.small if cell.minutes < _SHORT else ()
+    short = contender.small if cell.size == "small" else ()
     own = (contender.of or {}).get(cell.problem, ())
     settings = (*contender.settings, *own, *short, f"train.seed={cell.seed}", f"name={cell.contender}")
     return recipe_for(cell.problem, places, settings)

@@ -69,7 +69,7 @@ def _gaussian(condition: Array, effort: float, recipe: Recipe) -> Array:
 
 
 def _richardson_lucy(condition: Array, effort: float, recipe: Recipe) -> Array:
-    """Starts from the background, which the scale of each image hides: its least light is near the darkest pixels."""
+    """The background is subtracted first; each image is scaled, so it is taken from the darkest pixels."""
     scope = Microscope()
     light = torch.from_numpy(condition - np.percentile(condition, 1)).clamp_min(0)
     optics: dict[str, Any] = {"pixel_um": scope.pixel_um / 2, "cutoff": scope.cutoff}

@@ -88,8 +88,7 @@ def timed_steps(file: Path, make: Callable[[], Callable[[int], object]]) -> floa
 
 def _key(cell: Cell) -> tuple[str, ...]:
     """Cells of the same networks cost the same."""
-    has_small = bool(CONTENDERS[cell.contender].small)
-    return cell.problem, cell.contender, "small" if has_small and cell.minutes < 30 else "full"
+    return cell.problem, cell.contender, cell.size
 
 
 def _stored() -> dict[tuple[str, ...], float]:

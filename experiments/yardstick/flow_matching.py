@@ -17,12 +17,13 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.models.recipe import Recipe
 from sfumato.nn import UNet
 from sfumato.nn.blocks import freeze_batch_statistics
+from sfumato.training.loop import batches_of
 from sfumato.training.preparation import Prepared
 from sfumato.training.stages import stage_at
 from yardstick.costs import timed_steps
 from yardstick.problems import Held
 from yardstick.scores import Restored
-from yardstick.training import NUM_SAMPLES, batches_of, with_steps
+from yardstick.training import NUM_SAMPLES, with_steps
 
 __all__ = ["flow_of"]
 

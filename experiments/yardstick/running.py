@@ -16,17 +16,12 @@ from sfumato.system.lock import held_alone
 from yardstick.cells import Cell
 from yardstick.problems import PROBLEMS, Places, held_out, make_data
 from yardstick.scores import score
-from yardstick.stored import RESULTS, Figure, figures, store, store_curve
+from yardstick.stored import RESULTS, Figure, is_stored, store, store_curve
 from yardstick.training import curve, trained
 
-__all__ = ["collect", "is_stored", "run", "run_one"]
+__all__ = ["collect", "run", "run_one"]
 
 SCRIPT = Path(__file__).parents[1] / "per_minute.py"
-
-
-def is_stored(cell: Cell) -> bool:
-    """Whether the figures of a cell are stored."""
-    return any(figure[:3] == (cell.contender, cell.minutes, cell.seed) for figure in figures(cell.problem))
 
 
 def run_one(cell: Cell, places: Places) -> None:
@@ -44,7 +39,6 @@ def run_one(cell: Cell, places: Places) -> None:
                     if key not in known:
                         values = score(method(image, number), torch.from_numpy(image.truth), PROBLEMS[cell.problem])
                         print(json.dumps({"image": key, "values": values}), file=file, flush=True)
-        (folder / "done").touch()
 
 
 def _measured(path: Path) -> Iterator[tuple[str, dict[str, float]]]:

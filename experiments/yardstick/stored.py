@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from yardstick.cells import Cell
 
-__all__ = ["RESULTS", "Figure", "curves", "figures", "store", "store_curve"]
+__all__ = ["RESULTS", "Figure", "curves", "figures", "is_stored", "store", "store_curve"]
 
 RESULTS = Path(__file__).parents[1] / "results" / "per_minute"
 
@@ -49,6 +49,11 @@ def curves(results: Path = RESULTS) -> list[Point]:
         Point(row[0], row[1], float(row[2]), int(row[3]), float(row[4]), float(row[5]))
         for row in _rows(results / "curves.csv")
     ]
+
+
+def is_stored(cell: Cell) -> bool:
+    """Whether the figures of a cell are stored."""
+    return any(figure[:3] == (cell.contender, cell.minutes, cell.seed) for figure in figures(cell.problem))
 
 
 def store(cell: Cell, found: Iterable[Figure], results: Path = RESULTS) -> None:

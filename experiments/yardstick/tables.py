@@ -9,10 +9,11 @@ import torch
 from bars import Bars
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
+from yardstick.cells import cells
 from yardstick.comparison import geometric_mean, mean_of, ratio, values_of
 from yardstick.contenders import BUDGETS, CONTENDERS
 from yardstick.problems import PROBLEMS
-from yardstick.stored import Figure, figures
+from yardstick.stored import Figure, figures, is_stored
 
 __all__ = ["print_all", "print_calls"]
 
@@ -29,6 +30,7 @@ def print_all(*, check: bool) -> None:
             for line in _table(stored, minutes, groups):
                 print(line)
     bars = Bars()
+    bars.report("cells that are not measured yet", sum(not is_stored(cell) for cell in cells()), high=0)
     bars.finish(check=check)
 
 

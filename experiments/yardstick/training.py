@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sfumato.data.batches import PatchBatches
-from sfumato.data.order import Order
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import load
 from sfumato.models.recipe import Recipe
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.atomic_files import replace_text
+from sfumato.training.known_first import fit_filter
+from sfumato.training.loop import batches_of
 from sfumato.training.preparation import Prepared, prepare
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
@@ -26,7 +26,7 @@ from yardstick.costs import cost_of
 from yardstick.problems import Held, Places
 from yardstick.scores import Restored
 
-__all__ = ["NUM_SAMPLES", "Method", "batches_of", "curve", "single", "trained"]
+__all__ = ["NUM_SAMPLES", "Method", "curve", "single", "trained", "with_steps"]
 
 NUM_SAMPLES = 16
 _VALIDATIONS, _SAVES = 12, 12
@@ -97,13 +97,6 @@ def curve(cell: Cell, places: Places) -> Iterator[tuple[float, float]]:
                 yield cost * line["step"], line["validation"]
 
 
-def batches_of(recipe: Recipe, data: Prepared) -> PatchBatches:
-    """The patches that a training of the recipe sees."""
-    order = Order(recipe.train.seed, len(data.train), recipe.train.batch_size)
-    scales = {"condition": data.condition, "target": data.target}
-    return PatchBatches(data.train, order, patch=recipe.data.patch, augment=recipe.data.augment, **scales)
-
-
 def single(data: Prepared, restore: Callable[[Tensor], Tensor]) -> Method:
     """A method from a function of normalised conditions (1, K, H, W) to normalised targets (1, C, H, W)."""
 
@@ -116,11 +109,9 @@ def single(data: Prepared, restore: Callable[[Tensor], Tensor]) -> Method:
 
 
 def _of_filter(recipe: Recipe, data: Prepared, folder: Path) -> Method:
-    batches = batches_of(recipe, data)
-    positions = range(recipe.train.batch_size)
     started = time.process_time()
-    fitted = LinearFilter(data.train.condition_channels, data.train.target_channels)
-    fitted.fit((batch.condition, batch.target) for batch in (batches(step, positions) for step in range(64)))
+    unfitted = LinearFilter(data.train.condition_channels, data.train.target_channels)
+    fitted = fit_filter(unfitted, batches_of(recipe, data))
     replace_text(
         folder / "seconds.json", json.dumps({"fit": time.process_time() - started}), untouched="Nothing was written"
     )
