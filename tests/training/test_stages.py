@@ -94,6 +94,17 @@ def test_the_mean_is_held_while_the_rest_learns(staged: Recipe, tmp_path: Path) 
     assert any(not torch.equal(last[name], previous[name]) for name in last if name.startswith("model/network."))
 
 
+def test_statistics_of_the_mean_are_held_from_the_first_step_of_the_rest(staged: Recipe, tmp_path: Path) -> None:
+    trainer = Trainer(staged, RunFolder(tmp_path / "run"), prepare(staged), Ranks.join("cpu"))
+    held = []
+    for step in range(6):  # four of the mean, two of the first half of the rest
+        trainer.advance(trainer.batches(step, trainer.positions))
+        held.append({name: tensor.clone() for name, tensor in trainer.model.state_dict().items()})
+    names = [name for name in held[4] if name.startswith("mean_network.")]
+    assert all(torch.equal(held[4][name], held[5][name]) for name in names)
+    assert any(not torch.equal(held[2][name], held[3][name]) for name in names)
+
+
 def test_no_model_is_written_before_it_can_be_sampled(staged: Recipe, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     data = prepare(staged)
