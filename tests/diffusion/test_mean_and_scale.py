@@ -9,6 +9,7 @@ from sfumato.diffusion.model import CVDM, Known
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, Schedule
+from sfumato.diffusion.solvers import Solver
 from sfumato.nn import UNet
 from sfumato.nn.linear_filter import LinearFilter
 
@@ -36,13 +37,15 @@ class _Exact:
 
 
 @pytest.mark.parametrize("rate", [8.0, 20.0])
-def test_samples_have_the_width_of_every_pixel(rate: float) -> None:
+@pytest.mark.parametrize(("solver", "num_steps", "tolerance"), [("2m", 32, 0.02), ("gaussian", 8, 0.001)])
+def test_samples_have_the_width_of_every_pixel(solver: Solver, num_steps: int, tolerance: float, rate: float) -> None:
     condition = torch.ones_like(WIDTHS)
     # The solver is linear here, so the state 1 ends at the mean and one standard deviation of the samples.
-    found = sample(
-        _Exact(rate), condition, num_samples=1, num_steps=32, seed=0, initial=torch.ones(1, *WIDTHS.shape).double()
-    )[0]
-    torch.testing.assert_close((found - 3) / WIDTHS, torch.ones_like(WIDTHS), atol=0.02, rtol=0)
+    initial = torch.ones(1, *WIDTHS.shape).double()
+    found = sample(_Exact(rate), condition, num_samples=1, num_steps=num_steps, solver=solver, seed=0, initial=initial)[
+        0
+    ]
+    torch.testing.assert_close((found - 3) / WIDTHS, torch.ones_like(WIDTHS), atol=tolerance, rtol=0)
 
 
 def test_the_scale_is_learned_from_what_the_mean_leaves() -> None:

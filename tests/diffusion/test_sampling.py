@@ -342,10 +342,11 @@ def test_every_pixel_reaches_its_own_end_with_the_papers_schedule() -> None:
     [
         ({"num_samples": 0}, "num_samples is 0; expected a whole number of at least 1"),
         ({"num_steps": -3}, "num_steps is -3"),
-        ({"solver": "heun"}, "2m, first_order, algorithm2"),
+        ({"solver": "heun"}, "2m, first_order, gaussian, algorithm2"),
         ({"grid": "cosine"}, "log_snr, uniform"),
         ({"eta": 1.5}, "from 0"),
         ({"solver": "algorithm2", "eta": 0.5}, "leave eta at 0"),
+        ({"solver": "gaussian", "eta": 0.5}, "leave eta at 0"),
         ({"clamp": (1, -1)}, r"clamp is \(1, -1\); give the lowest value first"),
         ({"clamp": (0.0, float("nan"))}, "give the lowest value first"),
         ({"initial": torch.zeros(1, 1, 8, 8).double()}, r"expected \(1, 1, 1, 8, 8\)"),

@@ -1,11 +1,23 @@
 """One step of each solver against closed forms; tests/diffusion/test_sampling.py judges what they draw."""
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
 
 from sfumato.diffusion.gaussian import reverse_step
-from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step, algorithm2, first_order, second_order
+from sfumato.diffusion.solvers import (
+    SOLVERS,
+    NoiseLevel,
+    Past,
+    Step,
+    algorithm2,
+    first_order,
+    gaussian,
+    remembered,
+    second_order,
+)
 
 LOG_T, LOG_S = torch.tensor([[-2.0, -7.0], [-1.5, -0.4]], dtype=torch.float64)
 STATE, CLEAN, BEFORE, NOISE = torch.randn(
@@ -46,8 +58,26 @@ def test_second_order_extrapolates_to_the_middle_of_the_step(eta: float) -> None
     torch.testing.assert_close(found, first_order(STATE, STEP._replace(clean=middle), eta, noise))
 
 
+def test_the_gaussian_step_is_exact_for_its_gaussian_and_for_a_constant_rest() -> None:
+    """Against many small steps of the plain first-order solver, with D = G z + E."""
+    constant = torch.tensor([0.3, -0.8], dtype=torch.float64)
+
+    def denoised(state: Tensor, log_gamma: Tensor) -> Tensor:
+        gamma = log_gamma.exp()
+        return gamma.sqrt() / 4 / (gamma / 4 + 1 - gamma) * state + constant
+
+    levels = [NoiseLevel.at(LOG_T + (LOG_S - LOG_T) * place / 20_000) for place in range(20_001)]
+    state = STATE
+    for now, after in itertools.pairwise(levels):
+        step = Step.between(now, after, denoised(state, now.log_gamma), None)
+        state = first_order(state, step, 0.0, no_noise)
+    found = gaussian(STATE, STEP._replace(clean=denoised(STATE, LOG_T)), 0.0, no_noise)
+    torch.testing.assert_close(found, state, atol=1e-4, rtol=5e-4)
+
+
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_a_past_that_is_the_present_is_no_past(solver: str) -> None:
     """To the bit: a graph without branches gives its first step such a past."""
-    present = STEP._replace(past=Past(CLEAN, torch.ones_like(STEP.h)))
+    past = Past(remembered(solver, STATE, STEP.now, CLEAN), torch.ones_like(STEP.h))
+    present = STEP._replace(past=past)
     assert torch.equal(*(SOLVERS[solver](STATE, step, 0.0, noise) for step in (present, STEP)))

@@ -249,8 +249,8 @@ def test_the_command_compares_and_recommends(tmp_path: Path) -> None:
         (["--steps", "4"], "expected several numbers"),
         (["--steps", "4,4"], "several that differ"),
         (["--steps", "4,x"], "expected a number of network calls"),
-        (["--steps", "4,8", "--solver", "euler"], "expected 2m, first_order or algorithm2"),
-        (["--steps", "4,8", "--solver", "algorithm2:1"], "expected 2m, first_order or algorithm2"),
+        (["--steps", "4,8", "--solver", "euler"], "expected 2m, first_order, gaussian or algorithm2"),
+        (["--steps", "4,8", "--solver", "algorithm2:1"], "expected 2m, first_order, gaussian or algorithm2"),
     ):
         refused = CliRunner().invoke(app, [*command, *wrong])
         assert refused.exit_code == 2

@@ -42,8 +42,8 @@ def inspect(
         list[str] | None,
         Option(
             "--solver",
-            help=f"Solver to compare: 2m, first_order (each with :ETA, such as 2m:1) or algorithm2; may be repeated; "
-            f"by default {', '.join(_SOLVERS)}.",
+            help=f"Solver to compare: 2m, first_order (each with :ETA, such as 2m:1), gaussian or algorithm2; may be "
+            f"repeated; by default {', '.join(_SOLVERS)}.",
         ),
     ] = None,
     last_noise: Annotated[
@@ -205,7 +205,7 @@ def _settings(model: "LoadedModel", counts: list[int], solvers: Sequence[str], e
 
 def _solver(text: str) -> "tuple[Solver, float]":
     """Read a solver and its eta, such as 2m:1."""
-    from sfumato.diffusion.solvers import Solver
+    from sfumato.diffusion.solvers import WITHOUT_ETA, Solver
 
     name, _, eta = text.partition(":")
     try:
@@ -213,9 +213,9 @@ def _solver(text: str) -> "tuple[Solver, float]":
     except ValueError:
         amount = -1.0
     for solver in get_args(Solver):
-        if name == solver and 0 <= amount <= (0 if solver == "algorithm2" else 1):
+        if name == solver and 0 <= amount <= (0 if solver in WITHOUT_ETA else 1):
             return solver, amount
     raise RecipeError(
-        f"--solver is {text!r}; expected 2m, first_order or algorithm2, the first two with an eta from 0 to 1 after a "
-        "colon if not 0, such as 2m:1"
+        f"--solver is {text!r}; expected 2m, first_order, gaussian or algorithm2, the first two with an eta from 0 to "
+        "1 after a colon if not 0, such as 2m:1"
     )

@@ -16,7 +16,7 @@ from sfumato.diffusion.model import Known, repeat_batch
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import LAST_NOISE, SamplingGrid, grid_of
 from sfumato.diffusion.schedule import Schedule
-from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Solver, Step
+from sfumato.diffusion.solvers import SOLVERS, WITHOUT_ETA, NoiseLevel, Past, Solver, Step, remembered
 from sfumato.system.bounds import whole
 from sfumato.system.errors import ImageError, ModelFileError
 
@@ -126,8 +126,9 @@ def sample(
         for number, fraction in enumerate(fractions[1:], start=1):
             clean = predict(state, now)
             step = Step.between(now, NoiseLevel.at(end * fraction), clean, past)
+            past = Past(remembered(solver, state, now, clean), step.h)
             state = SOLVERS[solver](state, step, eta, functools.partial(draw, number))
-            now, past = step.after, Past(clean, step.h)
+            now = step.after
         return known.target(predict(state, now))
 
 
@@ -168,8 +169,8 @@ def _check_settings(
         raise ValueError(f"grid is {grid!r}; choose one of {', '.join(get_args(SamplingGrid))}")
     if not 0 <= eta <= 1:
         raise ValueError(f"eta is {eta}; give a number from 0 (no added noise) to 1 (ancestral)")
-    if solver == "algorithm2" and eta:
-        raise ValueError(f"eta is {eta}, but algorithm2 has its own noise; leave eta at 0")
+    if solver in WITHOUT_ETA and eta:
+        raise ValueError(f"eta is {eta}, but {solver} takes none; leave eta at 0, or choose 2m or first_order")
     if clamp is not None and not clamp[0] < clamp[1]:
         raise ValueError(f"clamp is {clamp}; give the lowest value first, then a higher one")
 

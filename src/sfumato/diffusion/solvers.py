@@ -16,10 +16,21 @@ first_order    0      DDIM
 first_order    1      ancestral sampling, the posterior of [CVDM App. B.2]
 2m             0      DPM-Solver++(2M), the default
 2m             1      SDE-DPM-Solver++(2M)
+gaussian       0      2m for what is left over by the exact denoiser of a Gaussian of standard deviation 1/2
 algorithm2     --     [CVDM Alg. 2]: the same mean, but noise of the larger variance beta_hat
 =============  =====  ==========================================================================
 
 For 0 < eta < 1 the family differs from DDIM's own interpolation.
+
+``gaussian`` is for what is diffused by a model with a mean and a scale network: half of unit size at every pixel. With
+:math:`\sigma = 1/2` the exact denoiser of such a Gaussian is :math:`D = G z`, :math:`G = a \sigma^2 / (a^2 \sigma^2 +
+s^2)`. Writing :math:`D = G z + E` and :math:`w = \sqrt{\sigma^2 a^2 + s^2}`, the flow is linear in z and its integral
+closed:
+
+.. math:: z_1 = \frac{w_1}{w_0} z_0 + \frac{w_1}{\sigma} [asinh(\sigma e^{l_1}) - asinh(\sigma e^{l_0})]\, E
+
+So a Gaussian posterior has its exact width after any number of steps; the solver's error comes from the variation of E.
+As :math:`\sigma \to 0` it becomes ``2m``.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,9 +39,28 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["SOLVERS", "Draw", "NoiseLevel", "Past", "Solver", "Step", "algorithm2", "first_order", "second_order"]
+__all__ = [
+    "SOLVERS",
+    "WITHOUT_ETA",
+    "Draw",
+    "NoiseLevel",
+    "Past",
+    "Solver",
+    "Step",
+    "algorithm2",
+    "first_order",
+    "gaussian",
+    "remembered",
+    "second_order",
+]
 
-Solver = Literal["2m", "first_order", "algorithm2"]
+Solver = Literal["2m", "first_order", "gaussian", "algorithm2"]
+
+WITHOUT_ETA = ("gaussian", "algorithm2")
+"""Solvers that no eta changes."""
+
+_STD = 0.5
+"""Standard deviation of what is diffused, where a scale network gives each pixel its own."""
 
 
 class NoiseLevel(NamedTuple):
@@ -48,7 +78,7 @@ class NoiseLevel(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What a second-order solver remembers of the previous step."""
+    """What a second-order solver remembers of the previous step: see :func:`remembered`, and the step's length."""
 
     clean: Tensor
     h: Tensor
@@ -88,6 +118,28 @@ def second_order(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
     return first_order(state, step, eta, draw)
 
 
+def gaussian(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
+    """The step that is exact for a Gaussian of half unit size, E extrapolated as in ``2m``; it adds no noise."""
+    rest = remembered("gaussian", state, step.now, step.clean)
+    if step.past is not None:
+        rest = rest + (rest - step.past.clean) * (step.h / (2 * step.past.h))
+    now, after = (_width(level) for level in (step.now, step.after))
+    angle = [(_STD * level.half_log_snr.exp()).asinh() for level in (step.now, step.after)]
+    return after / now * state + after / _STD * (angle[1] - angle[0]) * rest
+
+
+def remembered(solver: str, state: Tensor, level: NoiseLevel, clean: Tensor) -> Tensor:
+    """What is extrapolated from step to step: the prediction, or for ``gaussian`` what no Gaussian explains, E."""
+    if solver != "gaussian":
+        return clean
+    return clean - (level.log_gamma / 2).exp() * (_STD / _width(level)) ** 2 * state
+
+
+def _width(level: NoiseLevel) -> Tensor:
+    """Standard deviation of a Gaussian of half unit size, diffused to a level."""
+    return (_STD**2 * level.log_gamma.exp() - torch.expm1(level.log_gamma)).sqrt()
+
+
 def algorithm2(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
     r"""The mean for eta = 1, with noise of variance :math:`\hat\beta = 1 - \gamma_0/\gamma_1`.  [CVDM Alg. 2]"""
     beta_hat = -torch.expm1(step.now.log_gamma - step.after.log_gamma)
@@ -97,6 +149,7 @@ def algorithm2(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
 SOLVERS: Mapping[str, Callable[[Tensor, Step, float, Draw], Tensor]] = {
     "2m": second_order,
     "first_order": first_order,
+    "gaussian": gaussian,
     "algorithm2": algorithm2,
 }
 """Solvers by name: each takes the state, the step, eta and a source of noise, and returns the state after the step."""

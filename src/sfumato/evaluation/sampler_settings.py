@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.diffusion.sampling_grid import LAST_NOISE
-from sfumato.diffusion.solvers import Solver
+from sfumato.diffusion.solvers import WITHOUT_ETA, Solver
 from sfumato.statistics.calibration_report import Estimate
 from sfumato.statistics.rank_histogram import central_interval
 from sfumato.statistics.scores import crps, spread_and_error
@@ -55,7 +55,7 @@ class Setting(NamedTuple):
     @property
     def family(self) -> str:
         """Everything except the number of steps."""
-        name = self.solver if self.solver == "algorithm2" else f"{self.solver}, eta {self.eta:g}"
+        name = self.solver if self.solver in WITHOUT_ETA else f"{self.solver}, eta {self.eta:g}"
         return name if self.last_noise == LAST_NOISE else f"{name}, last noise {self.last_noise:g}"
 
     def __str__(self) -> str:

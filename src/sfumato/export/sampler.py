@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sfumato.diffusion.model import Known
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import grid_of
-from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step
+from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step, remembered
 from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import join
 from sfumato.models.intervals import Sampled
@@ -141,13 +141,14 @@ class _Step(nn.Module):
         now, after = (NoiseLevel.at(end * fraction) for fraction in (now_fraction, after_fraction))
         clean = self.model.predict(state, now.log_gamma, Known(seen.expand(size, *seen.shape[1:]), None, 1.0))
         # The first step has no past. A graph has no branches, so the present stands in for it, which changes nothing.
-        past = Past(torch.where(number > 0, clean_before, clean), h_before)
+        present = remembered(self.sampled.solver, state, now, clean)
+        past = Past(torch.where(number > 0, clean_before, present), h_before)
         step = Step.between(now, after, clean, past)
 
         def draw() -> Tensor:
             return self.noise(number + 1, torch.Size([size, 1, *state.shape[1:]])).flatten(0, 1)
 
-        return SOLVERS[self.sampled.solver](state, step, self.sampled.eta, draw), clean, step.h
+        return SOLVERS[self.sampled.solver](state, step, self.sampled.eta, draw), present, step.h
 
 
 class _Finish(nn.Module):
