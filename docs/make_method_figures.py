@@ -67,7 +67,7 @@ class Exact:
         """Nothing is added back."""
         return Known(condition, None, 1.0)
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
         """The mean of the clean image given the noisy one, in closed form."""
         a, s = amplitudes(log_gamma)
         gain = a * self.std.square() / ((a * self.std).square() + s.square())
@@ -155,8 +155,8 @@ def draw_reverse(model: Exact, target: Tensor, condition: Tensor) -> Any:
     watched: list[tuple[float, Tensor, Tensor]] = []
 
     class Watched(Exact):
-        def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
-            clean = super().predict(noisy, log_gamma, known)
+        def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
+            clean = super().predict(noisy, log_gamma, seen)
             watched.append((float(log_gamma.exp().mean()), noisy, clean))
             return clean
 

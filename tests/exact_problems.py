@@ -43,13 +43,13 @@ class _Exact:
         self.schedule = schedule
 
     def read(self, condition: Tensor) -> Known:
-        return Known(condition, None, 1.0)
+        return Known(condition, None, 1.0, self.schedule(condition))
 
     def clean(self, noisy: Tensor, log_gamma: Tensor, condition: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
-        return self.clean(noisy, log_gamma, known.seen)
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
+        return self.clean(noisy, log_gamma, seen)
 
 
 class Gaussian(_Exact):

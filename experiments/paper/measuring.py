@@ -499,7 +499,7 @@ def unknown_share(model: CVDM, condition: Tensor, target: Tensor, *, seed: int) 
     found = {}
     for level in LEVELS:
         log_gamma = -F.softplus(torch.tensor(-float(level))).reshape([1] * diffused.ndim)
-        clean = model.predict(diffuse(diffused, eps, log_gamma), log_gamma, known)
+        clean = model.predict(diffuse(diffused, eps, log_gamma), log_gamma, known.seen)
         found[f"unknown {level:+d}"] = float((clean - diffused).square().mean() / diffused.square().mean())
     return found
 

@@ -50,7 +50,7 @@ class _ScheduleFromBound(CVDM):
         share = exact.detach() * log_gamma.detach().exp() / weight.clamp(min=LEAST_WEIGHT)
         share = share.mean(dim=tuple(range(1, share.ndim)), keepdim=True)
         shown, level = (with_gradient_times(share, values) for values in (noisy, log_gamma))
-        output = self.predict(shown, level, self.read(condition), form="velocity")
+        output = self.predict(shown, level, self.read(condition).seen, form="velocity")
         diffusion = losses.diffusion(velocity(diffused, eps, log_gamma).detach() - output, weight)
         bound = losses.diffusion(eps - eps_from_velocity(noisy, output.detach(), log_gamma), exact)
         return Losses(

@@ -75,6 +75,6 @@ def print_calls(side: int = 128, repeats: int = 5) -> None:
         for _ in range(repeats):
             started = time.process_time()
             with torch.no_grad():
-                model.predict(noisy, log_gamma, model.read(noisy))
+                model.predict(noisy, log_gamma, model.read(noisy).seen)
             taken.append(time.process_time() - started)
         print(f"base {base}: {1000 * min(taken):.1f} ms per call of {side} x {side} pixels")

@@ -1,5 +1,7 @@
 """Mean and scale first: samples of a Gaussian posterior have each pixel's own width; losses and their minima."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,10 +10,15 @@ from sfumato.diffusion import losses
 from sfumato.diffusion.model import CVDM, Known
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import sample
-from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, Schedule
+from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule
 from sfumato.diffusion.solvers import Solver
+from sfumato.models.build import build_model
+from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
 from sfumato.nn.linear_filter import LinearFilter
+from sfumato.restoration.layout import reach
+from sfumato.restoration.tiles import tiled
+from sfumato.system.errors import RecipeError
 
 WIDTHS = torch.logspace(-2, 0, 9, dtype=torch.float64).reshape(1, 1, 1, 9)
 
@@ -24,14 +31,10 @@ class _Exact:
     def __init__(self, rate: float) -> None:
         self.rule = GlobalSchedule(rate_min=rate, rate_max=60.0, rate_init=rate + 1e-6).double()
 
-    def schedule(self, condition: Tensor) -> Schedule:
-        bound: Schedule = self.rule(condition)
-        return bound
-
     def read(self, condition: Tensor) -> Known:
-        return Known(condition, 3 * condition, 2 * WIDTHS)
+        return Known(condition, 3 * condition, 2 * WIDTHS, self.rule(condition))
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
         gamma, noise = log_gamma.exp(), -torch.expm1(log_gamma)
         return (gamma.sqrt() / 4) / (gamma / 4 + noise) * noisy
 
@@ -133,3 +136,81 @@ def test_the_scale_cannot_spoil_the_mean() -> None:
 def test_a_residual_has_no_other_centre() -> None:
     with pytest.raises(ValueError, match="one centre"):
         CVDM(CosineSchedule(), UNet(3, 1, base=4), start=LinearFilter(1, 1), residual=True)
+
+
+def read_once(**options: object) -> CVDM:
+    settings = {"base": 4, "rate_base": 6, "num_scales": 3, "denoiser_base": 3, "denoiser_scales": 2}
+    parts = {"linear_start": True, "mean_network": True, "read_once": True, "scale_network": True}
+    model = build_model(ModelRecipe.model_validate({**settings, **parts, **options}), 2, 1, seed=0)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():  # last layers start at zero, and would hide what flows through them
+        with torch.no_grad():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+def test_a_condition_is_read_once_however_many_calls_a_sample_takes() -> None:
+    model, condition = read_once(), torch.randn(1, 2, 16, 16)
+    calls = dict.fromkeys(("reader", "mean_network", "scale_network", "schedule", "network"), 0)
+
+    def count(name: str) -> Callable[..., None]:
+        def add(*_: object) -> None:
+            calls[name] += 1
+
+        return add
+
+    for name in calls:
+        model.get_submodule(name).register_forward_hook(count(name))
+    sample(model, condition, num_samples=2, num_steps=5, seed=0)
+    assert calls == {"reader": 1, "mean_network": 1, "scale_network": 1, "schedule": 1, "network": 5}
+    sizes = {name: sum(p.numel() for p in model.get_submodule(name).parameters()) for name in ("reader", "network")}
+    assert sizes["network"] < sizes["reader"] / 4
+
+
+@pytest.mark.parametrize("learns", ["mean", "rest", "all"])
+def test_features_are_learned_with_the_mean_alone(learns: str) -> None:
+    model = read_once()
+    model.learns = learns  # type: ignore[assignment]
+    condition, eps = torch.randn(2, 2, 16, 16), torch.randn(2, 1, 16, 16)
+    model.loss(condition, torch.randn(2, 1, 16, 16), torch.tensor([0.3, 0.7]), eps).total.backward()
+    slopes = {
+        name: [p.grad for p in part.parameters() if p.grad is not None and bool(p.grad.any())]
+        for name, part in model.named_children()
+    }
+    assert bool(slopes["reader"]) == bool(slopes["mean_network"]) == (learns != "rest")
+    assert bool(slopes["schedule"]) == bool(slopes["scale_network"]) == bool(slopes["network"]) == (learns != "mean")
+    if learns == "all":
+        alone = read_once()
+        alone.learns = "mean"
+        alone.loss(condition, torch.zeros_like(eps), torch.tensor([0.3, 0.7]), eps).total.backward()
+        model.zero_grad()
+        model.loss(condition, torch.zeros_like(eps), torch.tensor([0.3, 0.7]), eps).total.backward()
+        for found, expected in zip(model.reader.parameters(), alone.reader.parameters(), strict=True):  # type: ignore[union-attr]
+            torch.testing.assert_close(found.grad, expected.grad)
+
+
+def test_rates_and_scales_follow_features_and_reach_adds_up() -> None:
+    model, condition = read_once().double().eval(), torch.randn(1, 2, 96, 96, dtype=torch.float64)
+    other = condition.clone()
+    other[..., 0, 0] += 10.0
+    known, changed = model.read(condition), model.read(other)
+    far = reach(model)
+    assert far == 7 + 26 + 2 + 10  # filter, reader, head, denoising network
+    for before, after in ((known.schedule.rate, changed.schedule.rate), (known.scale, changed.scale)):
+        assert isinstance(before, Tensor)
+        assert isinstance(after, Tensor)
+        differs = (before != after)[0, 0]
+        assert bool(differs[:20, :20].any())
+        assert not bool(differs[7 + 26 + 2 + 1 :].any())
+
+
+def test_tiles_of_a_model_that_reads_once_equal_the_whole() -> None:
+    model, condition = read_once(), torch.randn(1, 2, 100, 60)
+    whole, parts = (sample(part, condition, num_samples=1, num_steps=3, seed=0) for part in (model, tiled(model, 32)))
+    torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"mean_network": False}, {"network": "sr3"}])
+def test_what_cannot_be_read_once_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(RecipeError, match="set mean_network to true and network to unet"):
+        read_once(**options)

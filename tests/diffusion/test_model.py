@@ -64,8 +64,8 @@ def test_predictions_of_a_batch_are_those_of_its_images(
     model = build(channels_in, channels_out, len(spatial))
     condition, noisy, t, _ = batch(channels_in, channels_out, *spatial)
     log_gamma = model.schedule(condition).log_gamma(t)
-    together = model.predict(noisy, log_gamma, model.read(condition))
-    alone = model.predict(noisy[1:2], log_gamma[1:2], model.read(condition[1:2]))
+    together = model.predict(noisy, log_gamma, model.read(condition).seen)
+    alone = model.predict(noisy[1:2], log_gamma[1:2], model.read(condition[1:2]).seen)
     torch.testing.assert_close(together[1:2], alone, rtol=1e-4, atol=1e-5)
 
 
@@ -74,7 +74,9 @@ def test_clean_noise_and_velocity_agree(predicts: Predicts) -> None:
     model = build(predicts=predicts).double()
     condition, noisy, t, _ = (part.double() for part in batch(1, 1, 16, 16))
     log_gamma = model.schedule(condition).log_gamma(t)
-    clean, noise, v = (model.predict(noisy, log_gamma, model.read(condition), form=form) for form in get_args(Form))
+    clean, noise, v = (
+        model.predict(noisy, log_gamma, model.read(condition).seen, form=form) for form in get_args(Form)
+    )
     torch.testing.assert_close(diffuse(clean, noise, log_gamma), noisy)
     torch.testing.assert_close(velocity(clean, noise, log_gamma), v)
 
@@ -100,7 +102,7 @@ def test_predict_computes_what_is_asked_for_and_nothing_else(predicts: Predicts,
     model = CVDM(CosineSchedule(), lambda seen: output, predicts=predicts)
     for form, number in conversions.items():
         with _CountingRoots() as counter:
-            given = model.predict(noisy, torch.tensor(-0.5), model.read(noisy), form=form)
+            given = model.predict(noisy, torch.tensor(-0.5), model.read(noisy).seen, form=form)
         assert counter.count == number, form
         assert (given is output) == (number == 0), form
 
@@ -118,7 +120,7 @@ def test_objectives_are_weights_of_one_error() -> None:
         log_gamma = schedule.log_gamma(t)
         a, _ = amplitudes(log_gamma)
         exact = build()
-        v_hat = exact.predict(diffuse(target, eps, log_gamma), log_gamma, exact.read(condition), form="velocity")
+        v_hat = exact.predict(diffuse(target, eps, log_gamma), log_gamma, exact.read(condition).seen, form="velocity")
         error = velocity(target, eps, log_gamma) - v_hat
         weight = torch.ones(()) if objective in ("min_snr", "velocity") else a.square()
         if objective == "min_snr":
@@ -245,10 +247,11 @@ def test_compiles_without_a_graph_break(options: dict[str, Any]) -> None:
     torch.testing.assert_close(compiled(*inputs).total, model.loss(*inputs).total, rtol=1e-5, atol=1e-6)
     condition, noisy, t, _ = inputs
     with torch.no_grad():
-        log_gamma, known = model.schedule(condition).log_gamma(t), model.read(condition)
+        known = model.read(condition)
+        log_gamma, seen = known.schedule.log_gamma(t), known.seen
     predict = torch.compile(model.predict, fullgraph=True, backend=backend)
-    expected = model.predict(noisy, log_gamma, known)
-    torch.testing.assert_close(predict(noisy, log_gamma, known), expected, rtol=1e-5, atol=1e-5)
+    expected = model.predict(noisy, log_gamma, seen)
+    torch.testing.assert_close(predict(noisy, log_gamma, seen), expected, rtol=1e-5, atol=1e-5)
     torch.compiler.reset()
 
 
@@ -426,7 +429,7 @@ def test_networks_see_condition_mean_gamma_and_noisy_in_this_order() -> None:
 
     model = CVDM(LinearSchedule.named("qpi"), network, mean_network=lambda condition: condition + 10)
     condition, noisy = torch.zeros(1, 1, 4, 4), torch.full((1, 1, 4, 4), 3.0)
-    model.predict(noisy, torch.tensor(-0.5), model.read(condition))
+    model.predict(noisy, torch.tensor(-0.5), model.read(condition).seen)
     expected = [0.0, 10.0, float(torch.tensor(-0.5).exp()), 3.0]
     assert seen[0][0, :, 0, 0].tolist() == pytest.approx(expected)
 
@@ -444,10 +447,10 @@ def test_networks_may_be_lowered_but_not_what_is_made_of_their_output() -> None:
     model = build(mean_network=mean_network)
     condition, noisy, t, _ = batch(1, 1, 16, 16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        schedule, known = model.schedule(condition), model.read(condition)
-        forms = [model.predict(noisy, schedule.log_gamma(t), known, form=form) for form in get_args(Form)]
+        known = model.read(condition)
+        forms = [model.predict(noisy, known.schedule.log_gamma(t), known.seen, form=form) for form in get_args(Form)]
     assert known.center is not None
-    assert {schedule.rate.dtype, known.center.dtype, *(form.dtype for form in forms)} == {torch.float32}
+    assert {known.schedule.rate.dtype, known.center.dtype, *(form.dtype for form in forms)} == {torch.float32}
 
 
 @pytest.mark.parametrize("objective", get_args(Objective))

@@ -155,7 +155,7 @@ def test_algorithm2_mean_is_the_papers_formula() -> None:
     z = torch.randn(1, 1, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     log_t, log_s = torch.full_like(z, -2.0), torch.full_like(z, -1.5)
     a, s = amplitudes(log_t)
-    eps = (z - a * problem.predict(z, log_t, problem.read(condition))) / s
+    eps = (z - a * problem.predict(z, log_t, problem.read(condition).seen)) / s
     beta_hat = 1 - (log_t - log_s).exp()
     printed = (z - beta_hat / (1 - log_t.exp()).sqrt() * eps) / (1 - beta_hat).sqrt()
     mean, _ = reverse_step(z, problem.clean(z, log_t, condition), log_t, log_s)

@@ -26,6 +26,7 @@ from paper.measuring import _single, comparable, score_estimate, unknown_share
 from paper.sources import held_out_images, make_data, recipe_for
 from paper.stored import Figures, Places, Row
 from sfumato.diffusion.model import CVDM, Known
+from sfumato.diffusion.schedule import CosineSchedule
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "experiments" / "paper_small.py"
@@ -600,9 +601,9 @@ class _Knows:
     """What is best known of white noise of variance 1/4 after division by ``scale``."""
 
     def read(self, condition: Tensor) -> Known:
-        return Known(condition, None, 2.0)
+        return Known(condition, None, 2.0, CosineSchedule()(condition))
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
         signal, noise = log_gamma.exp() / 4, -torch.expm1(log_gamma)
         return (log_gamma / 2).exp() / 4 / (signal + noise) * noisy
 

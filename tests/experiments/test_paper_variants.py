@@ -57,13 +57,13 @@ def test_rates_that_are_shown_count_for_nothing_at_first_and_then_for_something(
     torch.testing.assert_close(shown.loss(condition, target, t, eps).total, plain.loss(condition, target, t, eps).total)
     with torch.no_grad():
         network(shown).down[0].conv1.weight[:, 2] = 1.0
-    other = shown.predict(target, torch.full_like(target, -1.0), shown.read(condition))
+    other = shown.predict(target, torch.full_like(target, -1.0), shown.read(condition).seen)
     rates = shown.schedule(condition)
-    assert not torch.allclose(other, plain.predict(target, torch.full_like(target, -1.0), plain.read(condition)))
+    assert not torch.allclose(other, plain.predict(target, torch.full_like(target, -1.0), plain.read(condition).seen))
     # What is shown is the rate itself, after the condition.
     seen: list[Tensor] = []
     network(shown).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    shown.predict(target, torch.full_like(target, -1.0), shown.read(condition))
+    shown.predict(target, torch.full_like(target, -1.0), shown.read(condition).seen)
     torch.testing.assert_close(seen[0][:, 2:3], rates.rate / rates.reference_rate)
     torch.testing.assert_close(seen[0][:, :2], condition)
 

@@ -23,6 +23,9 @@ from small_runs import recipe
 
 STAGED = {
     "model_linear_start": True,
+    "model_read_once": True,
+    "model_denoiser_base": 3,
+    "model_denoiser_scales": 2,
     "model_mean_network": True,
     "model_scale_network": True,
     "train_mean_share": 0.5,

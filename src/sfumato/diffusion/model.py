@@ -64,6 +64,8 @@ class Known(NamedTuple):
     """The known part of the target, shape (B, C, *spatial); None for 0."""
     scale: Tensor | float
     """Divides what is diffused: one number, or one per pixel, shape (B, C, *spatial)."""
+    schedule: Schedule
+    """The noise schedule of every pixel."""
 
     def diffused(self, target: Tensor) -> Tensor:
         """The part of a target that is left to diffuse, of about half of unit size."""
@@ -75,15 +77,11 @@ class Known(NamedTuple):
         return scaled if self.center is None else self.center + scaled
 
     def detach(self) -> "Known":
-        """The same without gradients."""
+        """The same without gradients, except those of the schedule."""
         scale = self.scale.detach() if isinstance(self.scale, Tensor) else self.scale
-        return Known(self.seen.detach(), None if self.center is None else self.center.detach(), scale)
-
-    def repeat(self, num_samples: int) -> "Known":
-        """The same for ``num_samples`` copies of the batch, one after the other."""
-        center = None if self.center is None else repeat_batch(self.center, num_samples)
-        scale = repeat_batch(self.scale, num_samples) if isinstance(self.scale, Tensor) else self.scale
-        return Known(repeat_batch(self.seen, num_samples), center, scale)
+        return self._replace(
+            seen=self.seen.detach(), center=None if self.center is None else self.center.detach(), scale=scale
+        )
 
 
 class CVDM(nn.Module):
@@ -93,8 +91,9 @@ class CVDM(nn.Module):
     itself (``residual``, for super-resolution), or its last channels, if they are a first estimate; or the output of a
     mean network (zero-mean diffusion, arXiv 2406.04388), which is trained together with the rest by mean square error
     and is also an input of the denoising network. A linear ``start`` is a centre that needs no training; with both, the
-    mean network corrects it. With a scale network, every pixel has its own scale: twice the standard deviation of what
-    the centre leaves there, so that noise of one size means the same for all pixels.
+    mean network corrects it. With a ``reader``, one network reads the condition once and the others see its features,
+    so mean, rate and scale networks can be small. With a scale network, every pixel has its own scale: twice the
+    standard deviation of what the centre leaves there, so that noise of one size means the same for all pixels.
 
     Args:
         schedule: Makes a :class:`~sfumato.diffusion.schedule.Schedule` from a condition (B, K, *spatial).
@@ -106,6 +105,9 @@ class CVDM(nn.Module):
         mean_network: Maps the condition to the mean (B, C, *spatial).
         start: Maps the condition to a first estimate (B, C, *spatial), such as a
             :class:`~sfumato.nn.linear_filter.LinearFilter`; the mean network sees it after the condition.
+        reader: Maps what the mean network would see to features (B, F, *spatial); the mean network then maps these to
+            the mean, and scale network, schedule and denoising network see them after the centre. They learn with the
+            mean alone.
         scale_network: Maps condition and centre to the logarithm of each pixel's scale relative to all of them,
             (B, C, *spatial); the denoising network sees it after the centre.
         residual: Diffuse the difference from the condition, which must have C channels, or with ``"last"`` from its
@@ -140,6 +142,7 @@ class CVDM(nn.Module):
         objective: Objective | None = None,
         mean_network: Callable[[Tensor], Tensor] | None = None,
         start: Callable[[Tensor], Tensor] | None = None,
+        reader: Callable[[Tensor], Tensor] | None = None,
         scale_network: Callable[[Tensor], Tensor] | None = None,
         residual: Residual = False,
         scale: float = 1.0,
@@ -156,6 +159,10 @@ class CVDM(nn.Module):
             raise ValueError(
                 "residual is given with mean_network or start; the target has one centre, so give one of them"
             )
+        if reader is not None and mean_network is None:
+            raise ValueError(
+                "reader is given without mean_network, but its features are learned with the mean; give both"
+            )
         if scale <= 0:
             raise ValueError(f"scale is {scale}; give a positive number")
         if not 0 < t_min < 1:
@@ -167,6 +174,7 @@ class CVDM(nn.Module):
         self.objective: Objective = objective
         self.mean_network = mean_network
         self.start = start
+        self.reader = reader
         self.scale_network = scale_network
         self.learns: Learns = "all"
         if scale_network is not None:
@@ -179,13 +187,18 @@ class CVDM(nn.Module):
 
     def center(self, condition: Tensor) -> Tensor | None:
         """The known part of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
+        return self._center_and_features(condition)[0]
+
+    def _center_and_features(self, condition: Tensor) -> tuple[Tensor | None, Tensor | None]:
         first = None if self.start is None else self.start(condition)
-        if self.mean_network is not None:
-            seen = condition if first is None else torch.cat([condition, first], dim=1)
-            mean = self.mean_network(seen).to(condition.dtype)
-            return mean if first is None else first + mean
-        if first is not None:
-            return first
+        if self.mean_network is None:
+            return (self._residual_center(condition) if first is None else first), None
+        seen = condition if first is None else torch.cat([condition, first], dim=1)
+        features = None if self.reader is None else self.reader(seen).to(condition.dtype)
+        mean = self.mean_network(seen if features is None else features).to(condition.dtype)
+        return (mean if first is None else first + mean), features
+
+    def _residual_center(self, condition: Tensor) -> Tensor | None:
         if not self.residual:
             return None
         if condition.shape[1] != self.target_channels and self.residual != "last":
@@ -198,27 +211,30 @@ class CVDM(nn.Module):
     def read(self, condition: Tensor) -> Known:
         """Read a condition (B, K, *spatial) once, for any number of calls of :meth:`predict`."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns != "rest"):
-            center = self.center(condition)
+            center, features = self._center_and_features(condition)
         seen = condition if center is None or self.residual else torch.cat([condition, center.detach()], dim=1)
+        seen = seen if features is None else torch.cat([seen, features.detach()], dim=1)
+        schedule = self.schedule(condition if features is None else seen)
         if self.scale_network is None:
-            return Known(seen, center, self.scale)
+            return Known(seen, center, self.scale, schedule)
         relative = self.scale_network(seen).to(seen.dtype).clamp(*_LOG_SCALES)
-        return Known(torch.cat([seen, relative], dim=1), center, self.scale * (self.log_scale + relative).exp())
+        scale = self.scale * (self.log_scale + relative).exp()
+        return Known(torch.cat([seen, relative], dim=1), center, scale, schedule)
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known, form: Form = "clean") -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor, form: Form = "clean") -> Tensor:
         """Run the network once to predict what is in ``noisy``.  [CVDM Eq. 8]
 
         Args:
             noisy: :math:`z_t`, shape (B, C, *spatial).
             log_gamma: Logarithm of the signal variance, broadcastable to ``noisy``.
-            known: Result of :meth:`read` for the condition.
+            seen: What :meth:`read` gives the network to see of the condition, :attr:`Known.seen`.
             form: The form to return; nothing else is computed.
 
         Returns:
             The clean image (in units of what is diffused, see :class:`CVDM`), the noise or the velocity, shape of
             ``noisy``.
         """
-        output = self.ask_network(noisy, log_gamma.exp().expand_as(noisy), known.seen)
+        output = self.ask_network(noisy, log_gamma.exp().expand_as(noisy), seen)
         if form == self.predicts:
             return output
         if self.predicts == "velocity":
@@ -248,9 +264,9 @@ class CVDM(nn.Module):
         self._check_batch(condition, target, t, eps)
         if self.learns == "mean":
             return self._only_mean(condition, target)
-        schedule, known = self.schedule(condition), self.read(condition)
+        known = self.read(condition)
         mean, scale = self._of_known(known, target)
-        known = known.detach()
+        schedule, known = known.schedule, known.detach()
         diffused = known.diffused(target)
         start = self.t_min if self.objective == "elbo" else 0.0
         t_noisy = start + (1 - start) * t
@@ -258,12 +274,12 @@ class CVDM(nn.Module):
         noisy = diffuse(diffused, eps, log_gamma)
         weight = self._weight(schedule, t_noisy, log_gamma)
         if self.objective in ("noise", "elbo"):
-            eps_hat = self.predict(noisy, log_gamma, known, form="noise")
+            eps_hat = self.predict(noisy, log_gamma, known.seen, form="noise")
             diffusion = losses.diffusion(eps - eps_hat, weight)
         else:
             share = losses.schedule_share(log_gamma, weight)
-            seen, level = (losses.with_gradient_times(share, values) for values in (noisy, log_gamma))
-            v_hat = self.predict(seen, level, known, form="velocity")
+            shown, level = (losses.with_gradient_times(share, values) for values in (noisy, log_gamma))
+            v_hat = self.predict(shown, level, known.seen, form="velocity")
             diffusion = losses.velocity_diffusion(v_hat, noisy, diffused, eps, log_gamma, weight)
         return Losses(
             diffusion=diffusion,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sfumato.diffusion import losses
 from sfumato.diffusion.losses import Losses
-from sfumato.diffusion.model import CVDM, Form, Known, Residual
+from sfumato.diffusion.model import CVDM, Form, Residual
 from sfumato.diffusion.schedule import CosineSchedule
 
 __all__ = ["Regression"]
@@ -55,7 +55,7 @@ class Regression(CVDM):
         output = self.network(seen).to(condition.dtype)
         return output if first is None else first + output
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known, form: Form = "clean") -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor, form: Form = "clean") -> Tensor:
         """Nothing is left once the centre is known: the clean image is 0, and all of ``noisy`` is noise."""
         if form == "clean":
             return torch.zeros_like(noisy)

@@ -36,16 +36,11 @@ class Denoiser(Protocol):
 
     target_channels: int
 
-    @property
-    def schedule(self) -> Callable[[Tensor], Schedule]:
-        """Binds the schedule to a condition."""
-        ...
-
     def read(self, condition: Tensor) -> Known:
         """What is known before noise is drawn."""
         ...
 
-    def predict(self, noisy: Tensor, log_gamma: Tensor, known: Known) -> Tensor:
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
         """The clean image in ``noisy``."""
         ...
 
@@ -110,13 +105,13 @@ def sample(
     noise = seed if callable(seed) else NoiseField(seed)
     draw = functools.partial(noise, shape=shape, dtype=condition.dtype, device=condition.device)
     with _evaluating(model):
-        schedule, known = model.schedule(condition), model.read(condition)
-        end, fractions = _path(schedule, condition, num_steps, grid, last_noise)
-        repeated = known.repeat(num_samples)
+        known = model.read(condition)
+        end, fractions = _path(known.schedule, condition, num_steps, grid, last_noise)
+        seen = repeat_batch(known.seen, num_samples)
 
         def predict(state: Tensor, level: NoiseLevel) -> Tensor:
             log_gamma = repeat_batch(level.log_gamma, num_samples) if len(end) > 1 else level.log_gamma
-            clean = model.predict(state.flatten(0, 1), log_gamma, repeated).view(shape)
+            clean = model.predict(state.flatten(0, 1), log_gamma, seen).view(shape)
             if progress is not None:
                 progress(num_samples)
             return clean if clamp is None else clean.clamp(*clamp)

@@ -155,7 +155,7 @@ def draw_posterior(
     kept = Restorer.of(model, num_samples, num_steps).draw(condition, NoiseField(seed), keep=(...,)).kept
     draws = model.info.target.invert(torch.stack(kept))[:, 0].numpy()
     with torch.no_grad():
-        schedule = model.model.schedule(condition)
+        schedule = model.model.read(condition).schedule
     seen = np.asarray(measured[0], np.float32)
     truth = None if target is None else as_restored(target, model)[0]
     beta = np.broadcast_to(integral_of_beta(schedule)[0, 0].cpu().numpy(), seen.shape)

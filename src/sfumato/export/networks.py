@@ -38,10 +38,10 @@ def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
         RunError: If a network has no counterpart in ONNX, or gives a different result there.
         ImportError: If the extra `onnx` is not installed.
     """
-    if model.model.start is not None or model.model.scale_network is not None:
+    if any(part is not None for part in (model.model.start, model.model.reader, model.model.scale_network)):
         raise RunError(
-            "this model has a linear filter or a scale network, which these files do not have; expected a model "
-            "without: export its sampler (--bioimageio), or the model file (--hub)"
+            "this model has a linear filter, a reader or a scale network, which these files do not have; expected a "
+            "model without: export its sampler (--bioimageio), or the model file (--hub)"
         )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)

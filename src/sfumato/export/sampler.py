@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sfumato.diffusion.model import Known
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import grid_of
 from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step, remembered
@@ -99,7 +98,7 @@ class _Start(nn.Module):
         """Values that change from step to step, each of shape (num_steps); after the last step the level stays."""
         condition = torch.zeros(1, self.info.condition_channels, *[1] * self.info.recipe.model.ndim)
         with torch.no_grad():
-            schedule, sampled = self.model.schedule(condition), self.sampled
+            schedule, sampled = self.model.read(condition).schedule, self.sampled
             fractions = grid_of(schedule, condition, sampled.num_steps, sampled.grid, sampled.last_noise)
         numbers = torch.arange(len(fractions))
         return {
@@ -110,10 +109,10 @@ class _Start(nn.Module):
 
     def forward(self, measured: Tensor) -> tuple[Tensor, ...]:
         condition = self.info.condition.apply(_upsample(measured, self.factor))
-        end = self.model.schedule(condition).log_gamma(condition.new_ones(()))
+        known = self.model.read(condition)
+        end = known.schedule.log_gamma(condition.new_ones(()))
         shape = torch.Size([self.sampled.num_samples, 1, self.model.target_channels, *condition.shape[2:]])
         state = self.noise(0, shape).flatten(0, 1)
-        known = self.model.read(condition)
         # Each output is a separate tensor: a graph must not return one twice.
         parts = tuple(part + 0 for part in (known.center, known.scale) if isinstance(part, Tensor))
         return known.seen + 0, end, *parts, state, torch.zeros_like(state), torch.ones_like(end)
@@ -139,7 +138,7 @@ class _Step(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         size = self.sampled.num_samples
         now, after = (NoiseLevel.at(end * fraction) for fraction in (now_fraction, after_fraction))
-        clean = self.model.predict(state, now.log_gamma, Known(seen.expand(size, *seen.shape[1:]), None, 1.0))
+        clean = self.model.predict(state, now.log_gamma, seen.expand(size, *seen.shape[1:]))
         # The first step has no past. A graph has no branches, so the present stands in for it, which changes nothing.
         present = remembered(self.sampled.solver, state, now, clean)
         past = Past(torch.where(number > 0, clean_before, present), h_before)
@@ -160,7 +159,8 @@ class _Finish(nn.Module):
         self.found = Restorer(model, sampled).correction
 
     def forward(self, clean: Tensor, center: Tensor | None = None, scale: Tensor | None = None) -> tuple[Tensor, ...]:
-        draws = Known(clean, center, self.scale if scale is None else scale).target(clean)
+        draws = (self.scale if scale is None else scale) * clean
+        draws = draws if center is None else center + draws
         mean = draws.mean(0, keepdim=True)
         std = ((draws - mean).square().sum(0, keepdim=True) / (draws.shape[0] - 1)).sqrt()
         if self.found is None:

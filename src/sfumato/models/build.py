@@ -12,7 +12,9 @@ from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
 from sfumato.nn import SR3UNet, UNet
+from sfumato.nn.blocks import conv, zero_output
 from sfumato.nn.dfcan import DFCAN
+from sfumato.nn.head import Head
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.errors import RecipeError
 
@@ -67,14 +69,16 @@ def least_weights(model: "ModelRecipe", condition_channels: int, target_channels
     """
     _check(model, condition_channels, target_channels)
     coarsest = 2 ** (model.num_scales - 1)
-    most = {"unet": coarsest, "sr3": min(coarsest, 8), "dfcan": 1}[model.network]
-    sizes = [(_input_channels(model, condition_channels, target_channels), model.base, most)]
+    base, scales = _denoiser_size(model)
+    sizes = [(_input_channels(model, condition_channels, target_channels), base, _widening(model, scales))]
     if model.mean_network:
-        sizes.append((_mean_channels(model, condition_channels, target_channels), model.base, most))
+        widest = _widening(model, model.num_scales)
+        sizes.append((_mean_channels(model, condition_channels, target_channels), model.base, widest))
+    heads = (model.rate_base, 1) if model.read_once else None
     if model.scale_network:
-        sizes.append((condition_channels, model.rate_base, 2 ** (_scale_scales(model) - 1)))
+        sizes.append((condition_channels, *(heads or (model.rate_base, 2 ** (_scale_scales(model) - 1)))))
     if _has_rate_network(model):
-        sizes.append((condition_channels, model.rate_base, coarsest))
+        sizes.append((condition_channels, *(heads or (model.rate_base, coarsest))))
     # first layer, one layer at the coarsest scale, last layer
     return sum(
         3**model.ndim * (inputs * base + (base * widening) ** 2) + base * target_channels
@@ -88,7 +92,8 @@ def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: in
         start = _start(model, condition_channels, target_channels)
         return Regression(network, target_channels=target_channels, start=start, residual=model.residual)
     # Built first, so that a seed gives it the same weights for every schedule and methods can be compared in pairs.
-    network = _network(model, _input_channels(model, condition_channels, target_channels), target_channels)
+    inputs = _input_channels(model, condition_channels, target_channels)
+    network = _network(model, inputs, target_channels, _denoiser_size(model))
     return CVDM(
         _schedule(model, condition_channels, target_channels),
         network,
@@ -97,6 +102,7 @@ def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: in
         objective=model.objective,
         mean_network=_mean(model, condition_channels, target_channels),
         start=_start(model, condition_channels, target_channels),
+        reader=_reader(model, condition_channels, target_channels),
         scale_network=_scale(model, condition_channels, target_channels),
         residual=model.residual,
         scale=model.scale or 1.0,
@@ -138,6 +144,12 @@ def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) 
         raise RecipeError("model.scale_network is true, but a regression has no error bars; set it to false")
     if model.method == "regression" and model.mean_network:
         raise RecipeError("model.mean_network is true, but a regression network is its own mean; set it to false")
+    if model.read_once and not (model.mean_network and model.network == "unet"):
+        raise RecipeError(
+            f"model.read_once is true with model.mean_network {str(model.mean_network).lower()} and model.network "
+            f"{model.network}; the features are those of a U-Net that learns the mean: set mean_network to true and "
+            "network to unet, or read_once to false"
+        )
     if model.network == "dfcan" and model.ndim != 2:
         raise RecipeError(f"model.network is dfcan and model.ndim {model.ndim}; it takes images only: use unet")
 
@@ -150,8 +162,24 @@ def _input_channels(model: "ModelRecipe", condition_channels: int, target_channe
     """Count the channels of condition, centre and scale if any, gamma and noisy target; a regression's condition."""
     if model.method == "regression":
         return _mean_channels(model, condition_channels, target_channels)
-    known = (model.mean_network or model.linear_start) + model.scale_network
-    return condition_channels + (2 + known) * target_channels
+    return _read_channels(model, condition_channels, target_channels) + (2 + model.scale_network) * target_channels
+
+
+def _read_channels(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
+    """Count the channels of condition, centre if any, and features if the condition is read once."""
+    center = (model.mean_network or model.linear_start) * target_channels
+    return condition_channels + center + model.read_once * model.base
+
+
+def _denoiser_size(model: "ModelRecipe") -> tuple[int, int]:
+    """Filters and resolutions of the denoising network, and of a regression's network."""
+    return model.denoiser_base or model.base, model.denoiser_scales or model.num_scales
+
+
+def _widening(model: "ModelRecipe", num_scales: int) -> int:
+    """How many times more filters a network has at its coarsest resolution."""
+    coarsest: int = 2 ** (num_scales - 1)
+    return {"unet": coarsest, "sr3": min(coarsest, 8), "dfcan": 1}[model.network]
 
 
 def _mean_channels(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
@@ -162,7 +190,13 @@ def _mean_channels(model: "ModelRecipe", condition_channels: int, target_channel
 def _mean(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module | None:
     if not model.mean_network:
         return None
+    if model.read_once:
+        return zero_output(conv(model.ndim, model.base, target_channels, 1))
     return _network(model, _mean_channels(model, condition_channels, target_channels), target_channels)
+
+
+def _reader(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module | None:
+    return _unet(model, _mean_channels(model, condition_channels, target_channels), None) if model.read_once else None
 
 
 def _start(model: "ModelRecipe", condition_channels: int, target_channels: int) -> LinearFilter | None:
@@ -170,10 +204,12 @@ def _start(model: "ModelRecipe", condition_channels: int, target_channels: int) 
 
 
 def _scale(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module | None:
-    """A small U-Net: how uncertain a pixel is depends on little around it."""
+    """A small network: how uncertain a pixel is depends on little around it."""
     if not model.scale_network:
         return None
-    seen = condition_channels + (model.mean_network or model.linear_start) * target_channels
+    seen = _read_channels(model, condition_channels, target_channels)
+    if model.read_once:
+        return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim)
     kind: dict[str, Any] = {"num_scales": _scale_scales(model), "ndim": model.ndim, "norm": model.norm}
     return UNet(seen, target_channels, base=model.rate_base, **kind)
 
@@ -182,25 +218,42 @@ def _scale_scales(model: "ModelRecipe") -> int:
     return min(model.num_scales, 3)
 
 
-def _network(model: "ModelRecipe", in_channels: int, out_channels: int) -> nn.Module:
+def _network(
+    model: "ModelRecipe", in_channels: int, out_channels: int, size: tuple[int, int] | None = None
+) -> nn.Module:
+    base, num_scales = size or (model.base, model.num_scales)
     if model.network == "unet":
-        return _unet(model, in_channels, out_channels, model.base)
+        return _unet(model, in_channels, out_channels, base, num_scales)
     if model.network == "dfcan":
-        return DFCAN(in_channels, out_channels, base=model.base)
-    multipliers = [min(2**scale, 8) for scale in range(model.num_scales)]
-    return SR3UNet(in_channels, out_channels, base=model.base, multipliers=multipliers, ndim=model.ndim)
+        return DFCAN(in_channels, out_channels, base=base)
+    multipliers = [min(2**scale, 8) for scale in range(num_scales)]
+    return SR3UNet(in_channels, out_channels, base=base, multipliers=multipliers, ndim=model.ndim)
 
 
-def _unet(model: "ModelRecipe", in_channels: int, out_channels: int, base: int) -> UNet:
-    return UNet(in_channels, out_channels, base=base, num_scales=model.num_scales, ndim=model.ndim, norm=model.norm)
+def _unet(
+    model: "ModelRecipe",
+    in_channels: int,
+    out_channels: int | None,
+    base: int | None = None,
+    num_scales: int | None = None,
+) -> UNet:
+    base, num_scales = base or model.base, num_scales or model.num_scales
+    return UNet(in_channels, out_channels, base=base, num_scales=num_scales, ndim=model.ndim, norm=model.norm)
+
+
+def _rate_network(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module:
+    if not model.read_once:
+        return _unet(model, condition_channels, target_channels, model.rate_base)
+    seen = _read_channels(model, condition_channels, target_channels)
+    return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim)
 
 
 def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module:
     if model.schedule == "paper":
-        return PaperSchedule(_unet(model, condition_channels, target_channels, model.rate_base))
+        return PaperSchedule(_rate_network(model, condition_channels, target_channels))
     low, high = model.rate_ends
     if model.schedule == "learned":
-        rate_network = _unet(model, condition_channels, target_channels, model.rate_base)
+        rate_network = _rate_network(model, condition_channels, target_channels)
         return LearnedSchedule(rate_network, rate_min=low, rate_max=high)
     if model.schedule == "global":
         return GlobalSchedule(rate_min=low, rate_max=high)

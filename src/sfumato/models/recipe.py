@@ -132,6 +132,12 @@ class ModelRecipe(_Section):
     """Zero-mean diffusion: also train a mean network, and diffuse the difference between target and mean."""
     linear_start: bool = False
     """Start from the best linear filter of the training pairs, found in closed form; the mean network corrects it."""
+    read_once: bool = False
+    """One network reads the input once, for the mean; scale, rates and denoising network see its features."""
+    denoiser_base: Positive | None = None
+    """Filters of the denoising network at full resolution, if not `base`; it runs at every call, so few are faster."""
+    denoiser_scales: Positive | None = None
+    """Resolutions of the denoising network, if not `num_scales`."""
     scale_network: bool = False
     """Also learn how uncertain each pixel is, and diffuse every pixel at a scale of its own."""
     scale: float | None = Field(default=None, gt=0)

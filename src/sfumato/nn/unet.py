@@ -29,7 +29,7 @@ class UNet(nn.Module):
 
     Args:
         in_channels: Channels of the input, already concatenated.
-        out_channels: Channels of the output.
+        out_channels: Channels of the output; None for the ``base`` features that its last layer would see.
         base: Filters at full resolution, at least 2 with ``channel``; the reference code has 64 for the noise network
             and 32 for the rate network.
         num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
@@ -53,7 +53,7 @@ class UNet(nn.Module):
     def __init__(
         self,
         in_channels: int,
-        out_channels: int,
+        out_channels: int | None,
         *,
         base: int = 64,
         num_scales: int = 5,
@@ -61,7 +61,8 @@ class UNet(nn.Module):
         norm: NormKind = "channel",
     ) -> None:
         super().__init__()
-        check_sizes(ndim, in_channels=in_channels, out_channels=out_channels, base=base, num_scales=num_scales)
+        sizes = {"in_channels": in_channels, "out_channels": 1 if out_channels is None else out_channels}
+        check_sizes(ndim, **sizes, base=base, num_scales=num_scales)
         self.in_channels, self.ndim = in_channels, ndim
         widths = [base * 2**scale for scale in range(num_scales)]
         self.stride = 2 ** (num_scales - 1)
@@ -74,7 +75,7 @@ class UNet(nn.Module):
         )
         self.lift = nn.ModuleList(transposed_conv(ndim, 2 * width, width) for width in reversed(widths[:-1]))
         self.up = nn.ModuleList(_Block(ndim, 2 * width, width, norm) for width in reversed(widths[:-1]))
-        self.head = zero_output(conv(ndim, base, out_channels, 1))
+        self.head = nn.Identity() if out_channels is None else zero_output(conv(ndim, base, out_channels, 1))
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (B, in_channels, *spatial) to (B, out_channels, *spatial)."""

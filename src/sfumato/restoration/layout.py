@@ -51,10 +51,20 @@ def stride(model: CVDM) -> int:
 
 
 def reach(model: CVDM) -> int | None:
-    """How far a network call looks, in pixels, or None if it looks at the whole image."""
-    reaches = [getattr(network, "reach", None) for network in _networks(model)]
-    known = [value for value in reaches if value is not None]
-    return max(known) if known and len(known) == len(reaches) else None
+    """How far a network call looks, in pixels, or None if it looks at the whole image.
+
+    If the condition is read once, networks look at each other's output, so their reaches add.
+    """
+    networks = _networks(model)
+    reaches = [getattr(network, "reach", None) for network in networks]
+    known: list[int] = [value for value in reaches if value is not None]
+    if not known or len(known) < len(reaches):
+        return None
+    if model.reader is None:
+        return max(known)
+    in_row = (model.start, model.reader, model.network)
+    heads = [far for network, far in zip(networks, known, strict=True) if all(network is not part for part in in_row)]
+    return max(heads, default=0) + sum(getattr(part, "reach", 0) for part in in_row)
 
 
 def middle(spatial: Sequence[int], longest: Sequence[int], grid: int = 1) -> tuple[list[int], list[int]]:

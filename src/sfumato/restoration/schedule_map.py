@@ -48,7 +48,7 @@ def schedule_map(condition: Tensor, model: LoadedModel, *, tile: int | None = No
         tile: Side of the tiles that the network sees, or None for all at once.
     """
     network = model.model if tile is None else tiled(model.model, tile)
-    rate = integral_of_beta(network.schedule(condition))[0].cpu()
+    rate = integral_of_beta(network.read(condition).schedule)[0].cpu()
     return rate.expand(model.info.target_channels, *condition.shape[2:])
 
 
@@ -73,7 +73,7 @@ def schedule_of(
     halo = choose_layout(model, measured.spatial, 1, 1).halo
     grid = stride(model.model)
     part = Task.within(measured.spatial, tuple(corner), tuple(size), [halo] * len(size), grid)
-    whole = model.model.schedule(measured.condition(frame, part.seen_corner, part.seen_size))
+    whole = model.model.read(measured.condition(frame, part.seen_corner, part.seen_size)).schedule
     inner: tuple[Any, ...] = (..., *part.inner)
     rate = whole.rate.expand(1, model.info.target_channels, *part.seen_size)[inner]
     return Schedule(rate, whole.warp, whole.reference_rate)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from sfumato.data.batches import Batch, PatchBatches, prefetch
 from sfumato.data.order import Order
 from sfumato.diffusion.losses import Losses
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, load, save_model
@@ -107,7 +108,8 @@ class Trainer:
             group["lr"] = rate * group["speed"]
         freeze_batch_statistics(self.model, frozen=stage.is_second_half(self.step))
         if stage.learns == "rest":
-            freeze_batch_statistics(_module(self.model.mean_network))
+            for held in _mean_parts(self.model):
+                freeze_batch_statistics(held)
         self.optimizer.zero_grad(set_to_none=True)
         terms = torch.zeros(len(Losses._fields), device=device)
         for part, is_last in self._rounds(batch):
@@ -133,7 +135,8 @@ class Trainer:
         if self.step != stage.first:
             return stage
         if stage.learns == "rest":
-            _module(self.model.mean_network).load_state_dict(_module(self.average.mean_network).state_dict())
+            for part, average in zip(_mean_parts(self.model), _mean_parts(self.average), strict=True):
+                part.load_state_dict(average.state_dict())
             self.best = None  # of the mean, which cannot be compared with the rest
         if self.model.scale_network is not None and stage.learns != "mean":
             measured = measure_log_scale(self.average, self.batches)
@@ -302,6 +305,11 @@ def _module(network: object) -> nn.Module:
     """A network that a recipe describes is a module, though a model takes any function."""
     assert isinstance(network, nn.Module)
     return network
+
+
+def _mean_parts(model: CVDM) -> list[nn.Module]:
+    """The networks that learn the mean, and are held while the rest learns."""
+    return [_module(part) for part in (model.reader, model.mean_network) if part is not None]
 
 
 def _unlike(info: ModelInfo, recipe: Recipe, data: Prepared) -> str:
