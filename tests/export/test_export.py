@@ -102,8 +102,8 @@ def test_networks_agree_at_three_sizes(tmp_path: Path) -> None:
     [
         pytest.param(
             "model: {base: 4, rate_base: 4, num_scales: 2, mean_network: true, linear_start: true,"
-            " scale_network: true}",
-            SAMPLED,
+            " read_once: true, scale_network: true, denoiser_base: 3}\nsample: {solver: gaussian, mean: network}",
+            Sampled(3, 4, "gaussian", 0.0),
             id="mean and scale",
         ),
         pytest.param(

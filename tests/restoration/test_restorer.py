@@ -83,3 +83,24 @@ def test_regions_of_an_image_that_is_scaled_by_itself_are_scaled_alike(tmp_path:
     model = load(write_model(tmp_path / "model.safetensors", normalize="image"))
     frames = condition_of(noise(20, 30), model)
     torch.testing.assert_close(frames.condition(0, [3, 5], [8, 9]), frames.condition()[..., 3:11, 5:14])
+
+
+def test_the_written_mean_is_the_networks_if_the_recipe_says_so(tmp_path: Path) -> None:
+    parts = "mean_network: true, linear_start: true, read_once: true, scale_network: true"
+    text = f"{{model: {{base: 4, rate_base: 4, num_scales: 2, {parts}}}, sample: {{mean: network}}}}"
+    recipe, data = parse(text, source="test"), Normalization((10.0,), (3.0,))
+    weights = seeded(lambda: build_model(recipe.model, 1, 1)).state_dict()
+    save_model(tmp_path / "model.safetensors", weights, ModelInfo(recipe, 1, 1, data, data, {}, {}))
+    model = load(tmp_path / "model.safetensors")
+    condition = condition_of(noise(40, 24), model).condition()
+    with torch.no_grad():
+        center = model.model.center(condition)
+    assert center is not None
+    drawn = sample(model.model, condition, num_samples=4, num_steps=3, seed=NoiseField(7))[:, 0]
+    assert not torch.allclose(drawn.mean(0), center[0], atol=0.1)
+    inner = (..., slice(4, 36), slice(8, 24))
+    for tile in (None, 16):
+        restorer = Restorer.of(model, 4, 3, tile=tile)
+        mean, std = restorer.summarise(condition, NoiseField(7), restorer.outputs, inner=inner)
+        np.testing.assert_allclose(mean, (10 + 3 * center[0])[inner], rtol=1e-5)
+        np.testing.assert_allclose(std, 3 * drawn.std(0)[inner], rtol=1e-3)

@@ -34,7 +34,7 @@ class HeldOutImage:
 
     Attributes:
         name: Name in the source.
-        error: Truth minus the mean of the samples.
+        error: Truth minus the mean that a restoration writes.
         std: Standard deviation of the samples.
         covered: Fraction of pixels between two order statistics of the samples.
         truth: The middle of the truth, if requested.
@@ -104,11 +104,11 @@ def restore_held_out(
         wanted = model.info.target.of_pixels(as_restored(truth, model), axis=0)
         kept_part = middle(wanted.shape[1:], keep_side) if keep_side else None
         noise = NoiseField(seed, image=place)
-        posterior, kept = restorer.draw(condition, noise, quantiles=ends, keep=kept_part)
+        posterior, kept, mean = restorer.draw(condition, noise, quantiles=ends, keep=kept_part)
         low, high = (posterior.quantile(end) for end in ends)
         image = HeldOutImage(
             names[place],
-            (wanted - posterior.mean).numpy(),
+            (wanted - mean).numpy(),
             posterior.std.numpy(),
             float(((wanted >= low) & (wanted <= high)).double().mean()),
             unit=units[place],

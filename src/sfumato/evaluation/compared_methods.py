@@ -127,14 +127,15 @@ def open_model(text: str, *, device: str = "cpu") -> tuple[str, LoadedModel]:
 def model_method(
     name: str, model: LoadedModel, *, num_samples: int = 16, num_steps: int | None = None, seed: int = 0
 ) -> Method:
-    """The mean of a model's samples; a regression runs once."""
+    """The mean that a model writes; a regression runs once."""
 
     def run(measured: Image, image: int) -> NDArray[np.float32]:
         draws: dict[str, Any] = {"num_samples": num_samples, "num_steps": num_steps, "seed": seed, "image": image}
         return restore(measured, model, **draws, on_target_grid=True).mean
 
     drawn = sampled_by(model, num_samples, num_steps)
-    about = f"mean of {num_samples} samples, {drawn.num_steps} steps, solver {drawn.solver}, seed {seed}"
+    mean = "mean network beside" if model.info.recipe.sample.mean == "network" else "mean of"
+    about = f"{mean} {num_samples} samples, {drawn.num_steps} steps, solver {drawn.solver}, seed {seed}"
     if not model.model.draws_samples:
         about = "regression, one pass"
     relative = model.info.recipe.data.scales_each_image

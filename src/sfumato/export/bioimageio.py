@@ -35,7 +35,7 @@ _TOLERANCE = 1e-4
 _AXES = ("z", "y", "x")
 _COVER_SIDE = 384
 _WORDS = {
-    "mean": "restored image: mean of the samples",
+    "mean": "restored image: posterior mean",
     "std": "uncertainty: standard deviation of the samples",
     "low": "lower end of the calibrated interval",
     "high": "upper end of the calibrated interval",

@@ -25,7 +25,7 @@ from sfumato.system.errors import RunError
 
 __all__ = ["sampler_graph"]
 
-_CARRIED = ("state", "clean", "h")
+_CARRIED = ("state", "clean", "rest", "h")
 
 
 def sampler_graph(model: LoadedModel, sampled: Sampled, *, seed: int) -> Any:
@@ -115,7 +115,15 @@ class _Start(nn.Module):
         state = self.noise(0, shape).flatten(0, 1)
         # Each output is a separate tensor: a graph must not return one twice.
         parts = tuple(part + 0 for part in (known.center, known.scale) if isinstance(part, Tensor))
-        return known.seen + 0, end, *parts, state, torch.zeros_like(state), torch.ones_like(end)
+        return (
+            known.seen + 0,
+            end,
+            *parts,
+            state,
+            torch.zeros_like(state),
+            torch.zeros_like(state),
+            torch.ones_like(end),
+        )
 
 
 class _Step(nn.Module):
@@ -129,25 +137,26 @@ class _Step(nn.Module):
         self,
         state: Tensor,
         clean_before: Tensor,
+        rest_before: Tensor,
         h_before: Tensor,
         now_fraction: Tensor,
         after_fraction: Tensor,
         number: Tensor,
         seen: Tensor,
         end: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         size = self.sampled.num_samples
         now, after = (NoiseLevel.at(end * fraction) for fraction in (now_fraction, after_fraction))
         clean = self.model.predict(state, now.log_gamma, seen.expand(size, *seen.shape[1:]))
         # The first step has no past. A graph has no branches, so the present stands in for it, which changes nothing.
         present = remembered(self.sampled.solver, state, now, clean)
-        past = Past(torch.where(number > 0, clean_before, present), h_before)
+        past = Past(torch.where(number > 0, rest_before, present), h_before)
         step = Step.between(now, after, clean, past)
 
         def draw() -> Tensor:
             return self.noise(number + 1, torch.Size([size, 1, *state.shape[1:]])).flatten(0, 1)
 
-        return SOLVERS[self.sampled.solver](state, step, self.sampled.eta, draw), present, step.h
+        return SOLVERS[self.sampled.solver](state, step, self.sampled.eta, draw), clean, present + 0, step.h
 
 
 class _Finish(nn.Module):
@@ -157,12 +166,14 @@ class _Finish(nn.Module):
         super().__init__()
         self.scale, self.target = model.model.scale, model.info.target
         self.found = Restorer(model, sampled).correction
+        self.by_network = model.info.recipe.sample.mean == "network"
 
     def forward(self, clean: Tensor, center: Tensor | None = None, scale: Tensor | None = None) -> tuple[Tensor, ...]:
         draws = (self.scale if scale is None else scale) * clean
         draws = draws if center is None else center + draws
-        mean = draws.mean(0, keepdim=True)
-        std = ((draws - mean).square().sum(0, keepdim=True) / (draws.shape[0] - 1)).sqrt()
+        middle = draws.mean(0, keepdim=True)
+        mean = center + 0 if self.by_network and center is not None else middle
+        std = ((draws - middle).square().sum(0, keepdim=True) / (draws.shape[0] - 1)).sqrt()
         if self.found is None:
             return self.target.invert(mean), self.target.invert_spread(std)
         ends = [self.target.invert(end) for end in self.found.interval(mean, std)]

@@ -213,6 +213,8 @@ class SampleRecipe(_Section):
     """For the grid `log_snr`: noise variance at the last network call, in units of the diffused image."""
     samples: Positive = 8
     """Samples per image in validation panels."""
+    mean: Literal["samples", "network"] = "samples"
+    """The mean that is written: that of the samples, or the mean network's, which no number of samples blurs."""
 
 
 class Recipe(_Section):
@@ -239,6 +241,11 @@ class Recipe(_Section):
             raise ValueError(
                 f"train.mean_share is {self.train.mean_share}, but there is no mean network to learn alone: set "
                 "model.mean_network to true, or leave mean_share out"
+            )
+        if self.sample.mean == "network" and not self.model.mean_network and self.model.method == "cvdm":
+            raise ValueError(
+                "sample.mean is network, but there is no mean network to give it: set model.mean_network to true, or "
+                "sample.mean to samples"
             )
         return self
 

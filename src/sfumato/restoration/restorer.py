@@ -37,6 +37,8 @@ class Drawn(NamedTuple):
     """Summary of samples (C, *spatial)."""
     kept: list[Tensor]
     """The samples themselves, each (C, *spatial), if they were kept."""
+    mean: Tensor
+    """The mean that is written, the samples' or the mean network's, (C, *spatial)."""
 
 
 @dataclass(frozen=True)
@@ -169,15 +171,12 @@ class Restorer:
             progress: Called with the number of samples just drawn.
         """
         fitted, batch = self._fitted(condition.shape[2:], batch)
-        network = self.model.model if fitted.tile is None else tiled(self.model.model, fitted.tile)
         if not self.draws_samples:
-            with torch.no_grad():
-                center = network.center(condition)
-            assert center is not None
-            yield center.cpu()
+            yield fitted.center(condition)
             _tell(on_call, 1)
             _tell(progress, self.sampled.num_samples)
             return
+        network = self.model.model if fitted.tile is None else tiled(self.model.model, fitted.tile)
         for first in range(0, self.sampled.num_samples, batch):
             number = min(batch, self.sampled.num_samples - first)
             yield sample(
@@ -219,7 +218,21 @@ class Restorer:
             posterior.add(block[inner])
             if keep is not None:
                 kept.extend(block[keep])
-        return Drawn(posterior, kept)
+        return Drawn(posterior, kept, self._mean(condition, posterior, inner))
+
+    def _mean(self, condition: Tensor, posterior: Posterior, inner: Index) -> Tensor:
+        if self.model.info.recipe.sample.mean == "samples" or not self.draws_samples:
+            return posterior.mean
+        fitted, _ = self._fitted(condition.shape[2:], None)
+        return fitted.center(condition)[0][inner]
+
+    @torch.no_grad()
+    def center(self, condition: Tensor) -> Tensor:
+        """The mean network's image of a condition (1, K, *spatial), shape (1, C, *spatial), still normalised."""
+        network = self.model.model if self.tile is None else tiled(self.model.model, self.tile)
+        center = network.center(condition)
+        assert center is not None
+        return center.cpu()
 
     def summarise(
         self,
@@ -271,7 +284,7 @@ class Restorer:
         """One image (C, *spatial) in the units of the target; the std and the interval are those of the calibration."""
         target, posterior, found = self.model.info.target, drawn.posterior, self.correction
         if output.content == "mean":
-            return target.invert(posterior.mean, axis=0)
+            return target.invert(drawn.mean, axis=0)
         if output.content == "std":
             return target.invert_spread(posterior.std if found is None else found.spread(posterior.std), axis=0)
         if output.content == "quantile":
@@ -280,7 +293,7 @@ class Restorer:
             return target.invert(drawn.kept[output.number], axis=0)
         if found is None:
             raise ValueError(f"the {output.content} end of an interval was requested; expected a calibrated model")
-        return target.invert(found.interval(posterior.mean, posterior.std)[output.content == "high"], axis=0)
+        return target.invert(found.interval(drawn.mean, posterior.std)[output.content == "high"], axis=0)
 
 
 def _tell(whom: Callable[[int], None] | None, number: int) -> None:

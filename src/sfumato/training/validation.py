@@ -83,9 +83,12 @@ class Validation:
             drawn = sample(model, crop.to(device), num_samples=number, num_steps=settings.steps, seed=noise, **how)
             draws.append(drawn.cpu())
         posterior = Posterior(number).add(torch.cat(draws, dim=1))
+        with torch.no_grad():
+            center = model.center(self.condition[:_NUM_SHOWN].to(device)) if settings.mean == "network" else None
+        mean = posterior.mean if center is None else center.cpu()
         pictures = (
             self._condition_normalization.invert(self.condition[:_NUM_SHOWN]),
-            self._target_normalization.invert(posterior.mean),
+            self._target_normalization.invert(mean),
             self._target_normalization.invert_spread(posterior.std),
             self._target_normalization.invert(self.target[:_NUM_SHOWN]),
         )
