@@ -9,6 +9,7 @@ Written here, in a page, because the package of that paper reads its own file fo
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,7 +67,7 @@ class _Training:
         with torch.random.fork_rng():
             torch.manual_seed(recipe.train.seed)
             channels = data.train.condition_channels + 2
-            kind = {"base": recipe.model.base, "num_scales": recipe.model.num_scales}
+            kind: dict[str, Any] = {"base": recipe.model.base, "num_scales": recipe.model.num_scales}
             self.network, self.average = (UNet(channels, 1, norm="population", **kind) for _ in range(2))
         self.optimizer = torch.optim.AdamW(self.network.parameters(), weight_decay=recipe.train.weight_decay)
 

@@ -5,14 +5,17 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 import sfumato
 from pair_folders import make_pairs
 from sfumato.diffusion.model import CVDM
-from sfumato.models.recipe import Recipe, TrainRecipe
+from sfumato.models.build import build_model
+from sfumato.models.recipe import ModelRecipe, Recipe, TrainRecipe
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.errors import RecipeError
 from sfumato.training.distributed import Ranks
+from sfumato.training.known_first import trusted_share
 from sfumato.training.loop import Trainer
 from sfumato.training.measured_recipe import steps_in
 from sfumato.training.preparation import prepare
@@ -141,3 +144,31 @@ def test_steps_of_both_stages_are_timed(staged: Recipe, tmp_path: Path) -> None:
 def test_a_share_of_the_mean_needs_a_mean_network(folders: tuple[str, str]) -> None:
     with pytest.raises(RecipeError, match=r"train.mean_share.*mean_network"):
         recipe(folders, train_mean_share=0.5)
+
+
+def test_a_correction_is_trusted_as_far_as_it_helps_on_validation_images() -> None:
+    model = build_model(ModelRecipe(base=4, num_scales=2, mean_network=True, linear_start=True, read_once=True), 1, 1)
+    assert model.start is not None
+    model.start.weight[..., 7, 7] = 1.0  # type: ignore[attr-defined]  # the identity
+    nn.init.constant_(model.mean_network.bias, 2.0)  # type: ignore[union-attr]
+    condition = torch.randn(3, 1, 16, 16)
+    for wanted, share in ((1.0, 0.5), (-1.0, 0.0), (5.0, 1.0)):
+        assert trusted_share(model, condition, condition + wanted) == pytest.approx(share, abs=1e-6)
+
+
+def test_a_mean_that_learned_nothing_of_use_is_as_good_as_the_linear_start(
+    folders: tuple[str, str], tmp_path: Path
+) -> None:
+    """One step with a huge rate spoils the network; what is written is still no worse than the filter."""
+    spoilt = recipe(folders, **STAGED, train_learning_rate=30.0, train_warmup=0)
+    spoilt = spoilt.model_copy(update={"train": spoilt.train.model_copy(update={"steps": 2})})
+    run = RunFolder(tmp_path / "run")
+    run.start(spoilt)
+    trainer = Trainer(spoilt, run, prepare(spoilt), Ranks.join("cpu"))
+    trainer.run(quiet=True)
+    assert trainer.validation is not None
+    condition, target = trainer.validation.condition, trainer.validation.target
+    model = trainer.average
+    with torch.no_grad():
+        errors = [(part(condition) - target).square().mean() for part in (model.center, model.start)]  # type: ignore[misc, operator]
+    assert errors[0] <= errors[1]

@@ -74,11 +74,10 @@ def least_weights(model: "ModelRecipe", condition_channels: int, target_channels
     if model.mean_network:
         widest = _widening(model, model.num_scales)
         sizes.append((_mean_channels(model, condition_channels, target_channels), model.base, widest))
-    heads = (model.rate_base, 1) if model.read_once else None
     if model.scale_network:
-        sizes.append((condition_channels, *(heads or (model.rate_base, 2 ** (_scale_scales(model) - 1)))))
+        sizes.append((condition_channels, model.rate_base, 1))
     if _has_rate_network(model):
-        sizes.append((condition_channels, *(heads or (model.rate_base, coarsest))))
+        sizes.append((condition_channels, model.rate_base, 1 if model.read_once else coarsest))
     # first layer, one layer at the coarsest scale, last layer
     return sum(
         3**model.ndim * (inputs * base + (base * widening) ** 2) + base * target_channels
@@ -144,6 +143,10 @@ def _check(model: "ModelRecipe", condition_channels: int, target_channels: int) 
         raise RecipeError("model.scale_network is true, but a regression has no error bars; set it to false")
     if model.method == "regression" and model.mean_network:
         raise RecipeError("model.mean_network is true, but a regression network is its own mean; set it to false")
+    if model.scale_network and not model.read_once:
+        raise RecipeError(
+            "model.scale_network is true, but read_once is not, whose features it needs; set model.read_once to true"
+        )
     if model.read_once and not (model.mean_network and model.network == "unet"):
         raise RecipeError(
             f"model.read_once is true with model.mean_network {str(model.mean_network).lower()} and model.network "
@@ -204,18 +207,13 @@ def _start(model: "ModelRecipe", condition_channels: int, target_channels: int) 
 
 
 def _scale(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module | None:
-    """A small network: how uncertain a pixel is depends on little around it."""
-    if not model.scale_network:
-        return None
+    return _head(model, condition_channels, target_channels) if model.scale_network else None
+
+
+def _head(model: "ModelRecipe", condition_channels: int, target_channels: int) -> Head:
+    """A small network on what the reader gives: rates and scales depend on little else."""
     seen = _read_channels(model, condition_channels, target_channels)
-    if model.read_once:
-        return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim)
-    kind: dict[str, Any] = {"num_scales": _scale_scales(model), "ndim": model.ndim, "norm": model.norm}
-    return UNet(seen, target_channels, base=model.rate_base, **kind)
-
-
-def _scale_scales(model: "ModelRecipe") -> int:
-    return min(model.num_scales, 3)
+    return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim)
 
 
 def _network(
@@ -238,14 +236,14 @@ def _unet(
     num_scales: int | None = None,
 ) -> UNet:
     base, num_scales = base or model.base, num_scales or model.num_scales
-    return UNet(in_channels, out_channels, base=base, num_scales=num_scales, ndim=model.ndim, norm=model.norm)
+    kind: dict[str, Any] = {"ndim": model.ndim, "norm": model.norm, "activation": model.activation}
+    return UNet(in_channels, out_channels, base=base, num_scales=num_scales, **kind)
 
 
 def _rate_network(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module:
-    if not model.read_once:
-        return _unet(model, condition_channels, target_channels, model.rate_base)
-    seen = _read_channels(model, condition_channels, target_channels)
-    return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim)
+    if model.read_once:
+        return _head(model, condition_channels, target_channels)
+    return _unet(model, condition_channels, target_channels, model.rate_base)
 
 
 def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module:

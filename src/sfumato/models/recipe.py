@@ -114,6 +114,8 @@ class ModelRecipe(_Section):
     """Resolutions of the networks."""
     norm: Literal["population", "channel", "instance"] = "population"
     """The U-Net's norm: over batches, frozen halfway; over a pixel's channels; or, the paper's, over an image."""
+    activation: Literal["softplus", "silu"] = "softplus"
+    """Of the U-Nets: `softplus` is the paper's, `silu` costs less."""
     schedule: Literal["learned", "paper", "global", "linear_biosr", "linear_qpi", "cosine"] = "learned"
     """How the variance schedule is made; the last three are fixed, as in CDDPM (diffusion with a fixed schedule)."""
     beta_ends: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(gt=0, le=1)]] | None = None

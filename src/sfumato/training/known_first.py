@@ -11,7 +11,7 @@ from sfumato.data.batches import PatchBatches
 from sfumato.diffusion.model import CVDM
 from sfumato.nn.linear_filter import LinearFilter
 
-__all__ = ["fit_filter", "measure_log_scale"]
+__all__ = ["fit_filter", "measure_log_scale", "trusted_share"]
 
 _MOST_PIXELS = 2**21
 """Pixels that the filter is fitted to: many more than it has weights, and a matter of seconds."""
@@ -37,6 +37,29 @@ def measure_log_scale(model: CVDM, batches: PatchBatches) -> float:
         squares.append(float(left.double().square().mean()))
     size = math.sqrt(math.fsum(squares) / number)
     return math.log(2 * max(size, _LEAST_SIZE) / model.scale)
+
+
+@torch.no_grad()
+def trusted_share(model: CVDM, condition: Tensor, target: Tensor) -> float:
+    """Share of the mean network's correction of the linear start that is best for some images, between 0 and 1.
+
+    With the start f, the correction m and the target y, it is the least-squares <y - f, m> / <m, m>. After a very short
+    training the network may do harm: the mean is then never worse than the start, on these images.
+
+    Args:
+        model: A model with a linear start and a mean network.
+        condition: Conditions of images that no network learned from, shape (B, K, *spatial).
+        target: Their targets, shape (B, C, *spatial).
+    """
+    assert model.start is not None
+    left, used = 0.0, 0.0
+    for one, wanted in zip(condition.split(1), target.split(1), strict=True):
+        first, center = model.start(one), model.center(one)
+        assert center is not None
+        correction = (center - first).double()
+        left += float(((wanted - first).double() * correction).sum())
+        used += float(correction.square().sum())
+    return min(max(left / used, 0.0), 1.0) if used else 1.0
 
 
 def _pairs(batches: PatchBatches) -> Iterator[tuple[Tensor, Tensor]]:

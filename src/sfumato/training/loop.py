@@ -31,7 +31,7 @@ from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.progress import Bar
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
 from sfumato.training.distributed import Ranks
-from sfumato.training.known_first import fit_filter, measure_log_scale
+from sfumato.training.known_first import fit_filter, measure_log_scale, trusted_share
 from sfumato.training.preparation import Prepared
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import Stage, stage_at
@@ -137,12 +137,28 @@ class Trainer:
         if stage.learns == "rest":
             for part, average in zip(_mean_parts(self.model), _mean_parts(self.average), strict=True):
                 part.load_state_dict(average.state_dict())
+            self._trust_mean()
             self.best = None  # of the mean, which cannot be compared with the rest
         if self.model.scale_network is not None and stage.learns != "mean":
             measured = measure_log_scale(self.average, self.batches)
             for model in (self.model, self.average):
                 model.log_scale.fill_(measured)
         return stage
+
+    @torch.no_grad()
+    def _trust_mean(self) -> None:
+        """Weaken the mean network's correction of the linear start as far as this lowers the validation error."""
+        if self.model.reader is None or self.model.start is None:
+            return
+        share = 1.0
+        if self.validation is not None:
+            device = self.ranks.device
+            pairs = (side.to(device) for side in (self.validation.condition, self.validation.target))
+            share = trusted_share(self.average, *pairs)
+        share = self.ranks.from_first(share)
+        for model in (self.model, self.average):
+            for parameter in _module(model.mean_network).parameters():  # one linear layer on the reader's features
+                parameter.mul_(share)
 
     def save(self) -> None:
         """Write a checkpoint and, if there are no validation images, the model."""
