@@ -10,6 +10,7 @@ from sfumato.system.errors import RecipeError
 if TYPE_CHECKING:
     from sfumato.data.sources import PairSource
     from sfumato.models.model_file import LoadedModel
+    from sfumato.models.presets import Preset
     from sfumato.models.recipe import DataRecipe, Recipe
 
 __all__ = ["PLACES", "open_tested", "places", "recipe_of", "tested_recipe"]
@@ -37,8 +38,8 @@ def places(given: dict[str, str | None]) -> list[str]:
     return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in PLACES]
 
 
-def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
-    """Return the recipe in a file, or the default one, with single fields replaced."""
+def recipe_of(path: Path | None, settings: list[str], *, preset: "Preset | None" = None) -> "Recipe":
+    """Return the recipe in a file, or an empty one, with a preset and with single fields replaced."""
     import yaml
 
     from sfumato.models import recipe as recipes
@@ -48,6 +49,8 @@ def recipe_of(path: Path | None, settings: list[str]) -> "Recipe":
     if path is not None:
         recipes.load(path)  # complains with line numbers, which the merged text below no longer has
         values = strict_yaml.read(path.read_text(encoding="utf-8"), source=str(path)).values or {}
+    if preset is not None:
+        values["preset"] = preset
     for setting in settings:
         key, found, value = setting.partition("=")
         if not found:

@@ -1,6 +1,7 @@
 """Read, validate and write recipes: the YAML files that describe a run.
 
-Every field has a default that trains, so a newcomer only gives ``inputs`` and ``targets``. An unknown key raises an
+Every field has a default that trains, the one of version 0.1; the key ``preset`` gives others, which are better (see
+:mod:`~sfumato.models.presets`). So a newcomer only gives ``inputs`` and ``targets``. An unknown key raises an
 error with the line and the nearest known name. The resolved recipe is written to the run folder and to the model file.
 """
 
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from sfumato.models.presets import PRESETS, with_preset
 from sfumato.system import strict_yaml
 from sfumato.system.bounds import seed_of
 from sfumato.system.errors import RecipeError
@@ -278,6 +280,10 @@ def parse(text: str, *, source: str = "recipe") -> Recipe:
     if not isinstance(values, dict):
         raise RecipeError(f"{source} holds a {type(values).__name__}, expected keys such as `data:` and `train:`")
     try:
+        values = with_preset(values)
+    except RecipeError as error:
+        raise RecipeError(f"{source}, line {document.line(['preset'])}: {error}") from None
+    try:
         recipe = Recipe.model_validate(values)
         seed_of(recipe.train.seed)  # not in the field itself: existing models with negative seeds must still open
         return recipe
@@ -295,7 +301,10 @@ def dump(recipe: Recipe) -> str:
 
 def schema() -> str:
     """Return the JSON schema of a recipe, for editors."""
-    return json.dumps(Recipe.model_json_schema(), indent=2)
+    described = Recipe.model_json_schema()
+    named = {"enum": list(PRESETS), "description": "Fields of a new recipe in one of three sizes; own fields win."}
+    described["properties"] = {"preset": named, **described["properties"]}
+    return json.dumps(described, indent=2)
 
 
 def _explain(details: Any, document: strict_yaml.Document, source: str) -> str:

@@ -13,8 +13,8 @@ from sfumato.nn.linear_filter import LinearFilter
 
 __all__ = ["fit_filter", "measure_log_scale", "trusted_share"]
 
-_MOST_PIXELS = 2**21
-"""Pixels that the filter is fitted to: many more than it has weights, and a matter of seconds."""
+_MOST_PIXELS, _MOST_BATCHES = 2**21, 64
+"""What the filter is fitted to: many more pixels than it has weights, and a matter of seconds."""
 _SCALE_PATCHES = 128
 _LEAST_SIZE = 1e-4
 
@@ -22,7 +22,7 @@ _LEAST_SIZE = 1e-4
 def fit_filter(start: LinearFilter, batches: PatchBatches) -> LinearFilter:
     """Fit a linear filter to the first patches of a training, and return it."""
     per_batch = batches.order.batch_size * batches.patch**batches.source.ndim
-    return start.fit(itertools.islice(_pairs(batches), max(1, _MOST_PIXELS // per_batch)))
+    return start.fit(itertools.islice(_pairs(batches), min(max(1, _MOST_PIXELS // per_batch), _MOST_BATCHES)))
 
 
 @torch.no_grad()

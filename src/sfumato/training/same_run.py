@@ -12,7 +12,7 @@ from sfumato.system.errors import RunError
 from sfumato.training.measured_recipe import with_scale, with_steps
 from sfumato.training.run_folder import RunFolder
 
-__all__ = ["check_inputs", "same_recipe"]
+__all__ = ["check_inputs", "is_run_of", "same_recipe"]
 
 _MOST_FILES = 100_000
 """Of a larger set, this many files are recorded, spread evenly: reading a part of every file would take hours."""
@@ -32,15 +32,21 @@ def same_recipe(folder: RunFolder, recipe: Recipe, minutes: float | None) -> Rec
     held = folder.recipe()
     if held is None:
         return recipe
-    asked = with_steps(recipe, held.train.steps) if minutes is not None else recipe
-    if asked.model.scale is None:
-        asked = with_scale(asked, held.model.scale)
-    if held != asked:
+    if not is_run_of(folder, recipe, minutes):
         raise RunError(
             f"{folder.path} holds a run of another recipe (its recipe.yaml differs from the given one); "
             "choose another --out, or give that recipe to resume it"
         )
     return held
+
+
+def is_run_of(folder: RunFolder, recipe: Recipe, minutes: float | None) -> bool:
+    """Whether the folder holds a run of a recipe; arguments as of :func:`same_recipe`."""
+    held = folder.recipe()
+    if held is None:
+        return False
+    asked = with_steps(recipe, held.train.steps) if minutes is not None else recipe
+    return held == (with_scale(asked, held.model.scale) if asked.model.scale is None else asked)
 
 
 def check_inputs(folder: RunFolder, sources: Mapping[str, PairSource], *, is_resumed: bool) -> None:
