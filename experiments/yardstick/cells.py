@@ -29,7 +29,8 @@ class Cell:
     @property
     def size(self) -> str:
         """Whether the contender has its `small` network here, or its `full` one."""
-        return "small" if CONTENDERS[self.contender].small and self.minutes < _SHORT else "full"
+        contender = CONTENDERS[self.contender]
+        return "small" if (contender.small or contender.presets) and self.minutes < _SHORT else "full"
 
     @classmethod
     def named(cls, name: str) -> "Cell":
@@ -42,9 +43,10 @@ def recipe_of(cell: Cell, places: Places) -> Recipe:
     """The recipe of a cell, without its number of steps."""
     contender = CONTENDERS[cell.contender]
     short = contender.small if cell.size == "small" else ()
+    preset = contender.presets[cell.size == "full"] if contender.presets else None
     own = (contender.of or {}).get(cell.problem, ())
     settings = (*contender.settings, *own, *short, f"train.seed={cell.seed}", f"name={cell.contender}")
-    return recipe_for(cell.problem, places, settings)
+    return recipe_for(cell.problem, places, settings, preset=preset)
 
 
 def cells() -> list[Cell]:

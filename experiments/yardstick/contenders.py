@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from sfumato.models.presets import Preset
+
 __all__ = ["BUDGETS", "CONTENDERS", "Contender"]
 
 BUDGETS = (1.0, 4.0, 30.0)
@@ -22,6 +24,7 @@ class Contender:
         settings: Of its recipe, on top of version 0.1's.
         of: Further settings of single problems.
         small: Further settings at budgets below half an hour.
+        presets: Presets at budgets below half an hour and above it, instead of version 0.1's recipe.
         budgets: Minutes at which it competes; 0 for what is not trained.
         seeds: Trainings at each of them.
         problems: All three by default.
@@ -33,6 +36,7 @@ class Contender:
     settings: tuple[str, ...] = ()
     of: Mapping[str, tuple[str, ...]] | None = None
     small: tuple[str, ...] = ()
+    presets: tuple[Preset, Preset] | None = None
     budgets: tuple[float, ...] = BUDGETS
     seeds: int = 1
     problems: tuple[str, ...] = ("microscopy", "phase", "w2s")
@@ -41,6 +45,9 @@ class Contender:
 
 _REGRESSION = ("model.method=regression", "model.mean_network=false", "model.scale=null")
 CONTENDERS: Mapping[str, Contender] = {
+    "default": Contender(
+        "CVDM with today's presets: mean and scale first, read once", presets=("small", "default"), seeds=3
+    ),
     "default_0_1": Contender("CVDM with the defaults of version 0.1"),
     "default_0_1_frozen": Contender(
         "the same; each image keeps its noise",

@@ -9,20 +9,25 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 
+from sfumato.models.recipe import TrainRecipe
+from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.device import without_subnormals
 from sfumato.training.distributed import Ranks
+from sfumato.training.known_first import fit_filter
 from sfumato.training.loop import Trainer
 from sfumato.training.preparation import Prepared, prepare
 from sfumato.training.run_folder import RunFolder
+from sfumato.training.stages import stage_at
 from yardstick.cells import Cell, recipe_of
 from yardstick.contenders import CONTENDERS
 from yardstick.problems import Places
 
-__all__ = ["COSTS", "cost_of", "measure_costs", "timed_steps"]
+__all__ = ["COSTS", "cost_of", "measure_costs", "seconds_before", "timed_steps"]
 
 COSTS = Path(__file__).parents[1] / "results" / "per_minute" / "costs.csv"
 _ROUNDS, _STEPS = 4, 6
@@ -39,6 +44,11 @@ def cost_of(cell: Cell) -> float:
     return costs[key]
 
 
+def seconds_before(cell: Cell) -> float:
+    """Seconds of what is computed before the first step: the linear filter, if there is one."""
+    return _stored().get((cell.problem, cell.contender, "before"), 0.0)
+
+
 def measure_costs(cells: Sequence[Cell], places: Places) -> None:
     """Time steps of what is not stored yet, in turn, and store them beside the others."""
     torch.set_num_threads(1)
@@ -52,7 +62,8 @@ def measure_costs(cells: Sequence[Cell], places: Places) -> None:
             costs |= found
             _write(costs)
             for key, cost in found.items():
-                print(f"{'/'.join(key)}: {1000 * cost:.0f} ms per step", flush=True)
+                unit = "before the first" if key[-1] == "before" else "per"
+                print(f"{'/'.join(key)}: {1000 * cost:.0f} ms {unit} step", flush=True)
 
 
 def _in_turn(cells: dict[tuple[str, ...], Cell], places: Places, folder: Path) -> dict[tuple[str, ...], float]:
@@ -63,15 +74,36 @@ def _in_turn(cells: dict[tuple[str, ...], Cell], places: Places, folder: Path) -
         shown = recipe.data.model_dump_json() + str(dict(recipe.forward))
         data[shown] = data.get(shown) or prepare(recipe)
         trainers[key] = Trainer(recipe, RunFolder(folder / "-".join(key)), data[shown], Ranks.join("cpu"))
-    seconds: dict[tuple[str, ...], list[float]] = {key: [] for key in cells}
+    before = {(*key[:2], "before"): fit for key, trainer in trainers.items() if (fit := _filter(trainer))}
+    stages = [(key, first) for key, trainer in trainers.items() for first in _stages(trainer.recipe.train)]
+    seconds: dict[tuple[tuple[str, ...], int], list[float]] = {stage: [] for stage in stages}
     for number in range(_ROUNDS):
-        for key, trainer in trainers.items():
-            for step in range(number * _STEPS, (number + 1) * _STEPS):
+        for key, first in stages:
+            trainer = trainers[key]
+            trainer.step = first + number * _STEPS
+            for step in range(trainer.step, trainer.step + _STEPS):
                 started = time.process_time()
                 trainer.advance(trainer.batches(step, trainer.positions))
-                if step:  # the first one also allocates
-                    seconds[key].append(time.process_time() - started)
-    return {key: float(np.quantile(taken, _LOW)) for key, taken in seconds.items()}
+                if step > first:  # the first one also allocates
+                    seconds[key, first].append(time.process_time() - started)
+    found = dict.fromkeys(cells, 0.0)
+    for (key, first), taken in seconds.items():
+        found[key] += _stages(trainers[key].recipe.train)[first] * float(np.quantile(taken, _LOW))
+    return {**found, **before}
+
+
+def _stages(settings: TrainRecipe) -> dict[int, float]:
+    """First step of each stage, and its share of the steps."""
+    first = stage_at(settings, settings.steps - 1).first
+    return {0: settings.mean_share, first: 1 - settings.mean_share} if first else {0: 1.0}
+
+
+def _filter(trainer: Trainer) -> float:
+    if trainer.model.start is None:
+        return 0.0
+    started = time.process_time()
+    fit_filter(cast("LinearFilter", trainer.model.start), trainer.batches)
+    return time.process_time() - started
 
 
 def timed_steps(file: Path, make: Callable[[], Callable[[int], object]]) -> float:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sfumato.cli.settings import recipe_of
 from sfumato.data.intensity import ScaledPairs
 from sfumato.data.sources import PairSource, evenly_spread
+from sfumato.models.presets import Preset
 from sfumato.models.recipe import Recipe
 from sfumato.problems.phase import PhasePairs, PhaseSettings
 from sfumato.problems.photographs import Photographs, find_photographs
@@ -56,7 +57,8 @@ class Problem:
     """What is restored.
 
     Attributes:
-        settings: Where its pairs are, and how version 0.1 trained on them; `{work}` and `{data}` are replaced.
+        settings: Where its pairs are and how they are normalised; `{work}` and `{data}` are replaced.
+        of_0_1: How version 0.1 trained on them.
         test_sets: Names of its sets of test images.
         affine: Whether brightness and offset are fitted to the truth before errors of means are measured.
         remove_mean: Whether the mean of each image is removed, as no method can know it.
@@ -65,6 +67,7 @@ class Problem:
     """
 
     settings: tuple[str, ...]
+    of_0_1: tuple[str, ...] = ()
     test_sets: tuple[str, ...] = ("test",)
     affine: bool = False
     remove_mean: bool = False
@@ -74,7 +77,8 @@ class Problem:
 
 PROBLEMS: Mapping[str, Problem] = {
     "microscopy": Problem(
-        ("problem=photons", "data.folder={work}/light", "data.normalize=image", "model.residual=true"),
+        ("problem=photons", "data.folder={work}/light", "data.normalize=image"),
+        of_0_1=("model.residual=true",),
         affine=True,
         unit=2.0,
         bands=0.6,
@@ -89,6 +93,8 @@ PROBLEMS: Mapping[str, Problem] = {
             "data.manifest={work}/w2s/pairs.csv",
             "data.match_intensity=true",
             "data.normalize=mean_std",
+        ),
+        of_0_1=(
             "model.base=8",
             "model.rate_base=4",
             "model.num_scales=4",
@@ -118,10 +124,12 @@ class Held:
     truth: Array
 
 
-def recipe_for(problem: str, places: Places, settings: tuple[str, ...] = ()) -> Recipe:
-    """Version 0.1's recipe of a problem with some settings of a contender."""
+def recipe_for(problem: str, places: Places, settings: tuple[str, ...] = (), *, preset: Preset | None = None) -> Recipe:
+    """Version 0.1's recipe of a problem, or that of a preset, with some settings of a contender."""
     own = [text.format(work=places.work, data=places.data) for text in PROBLEMS[problem].settings]
-    return recipe_of(RECIPE, [*own, *settings])
+    if preset is not None:
+        return recipe_of(None, [*own, *settings], preset=preset)
+    return recipe_of(RECIPE, [*own, *PROBLEMS[problem].of_0_1, *settings])
 
 
 def make_data(places: Places) -> None:

@@ -22,7 +22,7 @@ from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
 from yardstick.cells import Cell, recipe_of
 from yardstick.contenders import CONTENDERS, Contender
-from yardstick.costs import cost_of
+from yardstick.costs import cost_of, seconds_before
 from yardstick.problems import Held, Places
 from yardstick.scores import Restored
 
@@ -60,17 +60,20 @@ def trained(cell: Cell, places: Places) -> Method:
 
 def _of_recipe(cell: Cell, recipe: Recipe, contender: Contender, run: Path) -> Method:
     folder = RunFolder(run)
-    train(folder.recipe() or with_steps(recipe, cell.minutes * 60, cost_of(cell)), run, quiet=True)
+    train(
+        folder.recipe() or with_steps(recipe, cell.minutes * 60 - seconds_before(cell), cost_of(cell)), run, quiet=True
+    )
     model = load(folder.model_file)
     restorer = Restorer.of(model, NUM_SAMPLES, contender.calls or recipe.sample.steps)
 
     def restore(image: Held, number: int) -> Restored:
         condition = model.info.condition.of_pixels(image.condition[None])
         started = time.process_time()
-        blocks = list(restorer.draws(condition, NoiseField(0, image=number)))
+        drawn = restorer.draw(condition, NoiseField(0, image=number), keep=(...,))
         seconds = time.process_time() - started
-        samples = model.info.target.invert(torch.cat(blocks).double(), axis=1)
-        return Restored(samples.mean(0), samples if len(samples) > 1 else None, seconds)
+        samples = model.info.target.invert(torch.stack(drawn.kept).double(), axis=1)
+        mean = model.info.target.invert(drawn.mean.double(), axis=0)
+        return Restored(mean, samples if len(samples) > 1 else None, seconds)
 
     return restore
 
