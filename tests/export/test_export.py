@@ -71,11 +71,19 @@ def measured(size: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 @needs_onnx
-def test_networks_agree_at_three_sizes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: {base: 4, rate_base: 2, num_scales: 3, norm: instance}",
+        "{preset: small, model: {base: 4, rate_base: 2, num_scales: 2, denoiser_base: 3, denoiser_scales: 2}}",
+    ],
+    ids=["version 0.1", "preset"],
+)
+def test_networks_agree_at_three_sizes(tmp_path: Path, text: str) -> None:
     """The export itself compares with torch; here with other sizes again, and with the rate's closed form."""
     import onnxruntime
 
-    path = write_model(tmp_path / "m.safetensors", "model: {base: 4, rate_base: 2, num_scales: 3, norm: instance}")
+    path = write_model(tmp_path / "m.safetensors", text)
     done = CliRunner().invoke(app, ["export", str(path), "--onnx", str(tmp_path / "networks")])
     assert done.exit_code == 0, done.output
     model = load(path).model
@@ -83,17 +91,24 @@ def test_networks_agree_at_three_sizes(tmp_path: Path) -> None:
     assert about["predicts"] == "velocity"
     assert about["normalisation"]["target"] == {"offset": [10.0], "scale": [4.0]}
     sessions = {
-        name: onnxruntime.InferenceSession(tmp_path / "networks" / f"{name}.onnx") for name in ("noise", "rate")
+        name: onnxruntime.InferenceSession(tmp_path / "networks" / f"{name}.onnx") for name in ("noise", "read")
     }
     for batch, *size in [(1, 4, 4), (2, 17, 30), (1, 64, 33)]:
         condition, gamma, noisy = NoiseField(1)(0, torch.Size([3, batch, 1, *size]))
-        images = {"condition": condition, "gamma": gamma.sigmoid(), "noisy": noisy}
         with torch.no_grad():
-            expected = model.network(torch.cat(list(images.values()), dim=1)).numpy()
-            rate = model.schedule(condition).rate.numpy()
-        (found,) = sessions["noise"].run(None, {name: image.numpy() for name, image in images.items()})
+            known = model.read(condition)
+            expected = model.predict(noisy, gamma.sigmoid().log(), known.seen, form="velocity").numpy()
+        names = [output.name for output in sessions["read"].get_outputs()]
+        read = dict(zip(names, sessions["read"].run(None, {"condition": condition.numpy()}), strict=True))
+        np.testing.assert_allclose(read["rate"], known.schedule.rate.numpy(), rtol=1e-5)
+        images = {"seen": read["seen"], "gamma": gamma.sigmoid().numpy(), "noisy": noisy.numpy()}
+        (found,) = sessions["noise"].run(None, images)
         np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
-        np.testing.assert_allclose(sessions["rate"].run(None, {"condition": condition.numpy()})[0], rate, rtol=1e-5)
+        if "preset" in text:
+            assert known.center is not None
+            assert isinstance(known.scale, torch.Tensor)
+            np.testing.assert_allclose(read["center"], known.center.numpy(), atol=1e-4)
+            np.testing.assert_allclose(read["scale"], known.scale.numpy(), rtol=1e-4)
 
 
 @needs_onnx

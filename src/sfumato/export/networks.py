@@ -15,16 +15,15 @@ from sfumato.models.ownership import Written
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import stride
 from sfumato.system.atomic_files import replace_text
-from sfumato.system.errors import RunError
 from sfumato.system.marks import NETWORK, json_with
 
 __all__ = ["export_networks", "network_files"]
 
 
 def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
-    """Write `noise.onnx`, `rate.onnx` and, if the model has one, `mean.onnx`, and `networks.json` about them.
+    """Write `read.onnx` and `noise.onnx`, and `networks.json` about them; of a regression, `mean.onnx`.
 
-    Each accepts batches and images of any size. A regression has only `mean.onnx`.
+    `read` runs once per image, `noise` at every call. Each accepts batches and images of any size.
 
     Args:
         model: A model on the CPU.
@@ -38,18 +37,13 @@ def export_networks(model: LoadedModel, folder: str | Path) -> dict[str, float]:
         RunError: If a network has no counterpart in ONNX, or gives a different result there.
         ImportError: If the extra `onnx` is not installed.
     """
-    if any(part is not None for part in (model.model.start, model.model.reader, model.model.scale_network)):
-        raise RunError(
-            "this model has a linear filter, a reader or a scale network, which these files do not have; expected a "
-            "model without: export its sampler (--bioimageio), or the model file (--hub)"
-        )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for name, module in _modules(model.model).items():
         path = folder / f"{name}.onnx"
         examples = _examples(model, name)
-        graph = to_graph(module, examples[0], [_OUTPUTS[name]], batched=True)
+        graph = to_graph(module, examples[0], _outputs(model.model)[name], batched=True)
         save_graph(graph, path)
         found[path.name] = check_graph(path, module, examples)
     text = json.dumps(_description(model), indent=2)
@@ -64,34 +58,45 @@ def network_files(model: LoadedModel, folder: Path) -> list[Written]:
     return [*networks, Written(folder / "networks.json", about)]
 
 
-_OUTPUTS = {"noise": "predicted", "rate": "rate", "mean": "mean"}
+def _outputs(model: CVDM) -> dict[str, list[str]]:
+    """Files that a model is written to, and the names of their outputs."""
+    if not model.draws_samples:
+        return {"mean": ["mean"]}
+    centers = (model.residual, model.start, model.mean_network)
+    center = ["center"] if any(part not in (None, False) for part in centers) else []
+    scale = [] if model.scale_network is None else ["scale"]
+    return {"read": ["seen", "rate", *center, *scale], "noise": ["predicted"]}
 
 
 class _Noise(nn.Module):
-    """Maps condition (followed by the mean), gamma and noisy target to the network's prediction."""
+    """Maps what is seen of the condition, gamma and noisy target to the network's prediction."""
 
     def __init__(self, model: CVDM) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, condition: Tensor, gamma: Tensor, noisy: Tensor, mean: Tensor | None = None) -> Tensor:
-        seen = condition if mean is None else torch.cat([condition, mean], dim=1)
+    def forward(self, seen: Tensor, gamma: Tensor, noisy: Tensor) -> Tensor:
         return self.model.ask_network(noisy, gamma, seen)
 
 
-class _Rate(nn.Module):
-    """Maps the condition to minus log gamma at t = 1, the integral of beta."""
+class _Read(nn.Module):
+    """Maps the condition to what is known of it: what is seen, minus log gamma at t = 1, centre and scale if any."""
 
     def __init__(self, model: CVDM) -> None:
         super().__init__()
-        self.schedule = model.schedule
+        self.model = model
 
-    def forward(self, condition: Tensor) -> Tensor:
-        return -self.schedule(condition).log_gamma(condition.new_ones(()))
+    def forward(self, condition: Tensor) -> tuple[Tensor, ...]:
+        known = self.model.read(condition)
+        shape = (condition.shape[0], self.model.target_channels, *condition.shape[2:])
+        rate = -known.schedule.log_gamma(condition.new_ones(()))
+        # Each output is a separate tensor: a graph must not return one twice, or its input.
+        parts = (known.seen, rate.expand(shape), known.center, known.scale)
+        return tuple(part + 0 for part in parts if isinstance(part, Tensor))
 
 
 class _Mean(nn.Module):
-    """Maps the condition to the centre of what is diffused."""
+    """Maps the condition to the image that a regression returns."""
 
     def __init__(self, model: CVDM) -> None:
         super().__init__()
@@ -104,22 +109,17 @@ class _Mean(nn.Module):
 
 
 def _modules(model: CVDM) -> dict[str, nn.Module]:
-    if not model.draws_samples:
-        return {"mean": _Mean(model)}
-    modules: dict[str, nn.Module] = {"noise": _Noise(model)}
-    if any(True for _ in getattr(model.schedule, "network", nn.Identity()).children()):
-        modules["rate"] = _Rate(model)
-    return modules | ({"mean": _Mean(model)} if model.mean_network is not None else {})
+    return {name: {"mean": _Mean, "read": _Read, "noise": _Noise}[name](model) for name in _outputs(model)}
 
 
 def _examples(model: LoadedModel, name: str) -> list[dict[str, Tensor]]:
     """Inputs by name at three sizes of batch and image, the first for tracing."""
     info, step = model.info, stride(model.model)
+    ndim = info.recipe.model.ndim
     channels = {"condition": info.condition_channels}
     if name == "noise":
-        names = ["gamma", "noisy"] if model.model.mean_network is None else ["gamma", "noisy", "mean"]
-        channels |= dict.fromkeys(names, info.target_channels)
-    ndim = info.recipe.model.ndim
+        seen = model.model.read(torch.zeros(1, info.condition_channels, *[step] * ndim)).seen
+        channels = {"seen": seen.shape[1], **dict.fromkeys(["gamma", "noisy"], info.target_channels)}
     sizes = [
         (2, example_size(step, ndim)),
         (1, (2 * step,) * ndim),
@@ -144,14 +144,13 @@ def _description(model: LoadedModel) -> dict[str, object]:
         return about
     condition = torch.zeros(1, info.condition_channels, *example_size(stride(network), info.recipe.model.ndim))
     with torch.no_grad():
-        schedule = network.schedule(condition)
+        schedule = network.read(condition).schedule
     steps = sampled_by(model).num_steps
     return about | {
         "predicts": network.predicts,
         "scale": network.scale,
         "solver": info.recipe.sample.solver,
         "eta": info.recipe.sample.eta,
-        # gamma of a step is exp(-rate * fraction); without rate.onnx the rate is the same everywhere
+        # gamma of a step is exp(-rate * fraction)
         "fractions": grid_of(schedule, condition, steps, info.recipe.sample.grid, info.recipe.sample.last_noise),
-        "rate": None if schedule.rate.numel() > 1 else float(-schedule.log_gamma(torch.ones(())).item()),
     }
