@@ -22,5 +22,6 @@ def recipe(folders: tuple[str, str], **settings: object) -> Recipe:
 
 
 def command(folders: tuple[str, str], out: Path, *settings: str) -> list[str]:
+    """What `sfumato` is given to train in a moment."""
     options = [option for setting in (*TINY, *settings) for option in ("--set", setting)]
-    return ["-m", "sfumato", "train", "--inputs", folders[0], "--targets", folders[1], "--out", str(out), *options]
+    return ["train", "--inputs", folders[0], "--targets", folders[1], "--out", str(out), *options]

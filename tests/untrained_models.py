@@ -10,9 +10,10 @@ from sfumato.data.normalize import Normalization
 from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import parse
-from sfumato.restoration.planning import Settings
+from sfumato.restoration.planning import Settings, plan_restoration
+from sfumato.restoration.run import run_restoration
 
-__all__ = ["SMALL", "noise", "write_model"]
+__all__ = ["SMALL", "noise", "restore_small", "write_model"]
 
 SMALL = Settings(num_samples=2, num_steps=3, chunk=32, halo=32, batch=2, threads=1)
 """Chunks of 32 pixels, seen with a halo that one call of the network below does not look beyond."""
@@ -33,3 +34,8 @@ def write_model(
 
 def noise(*shape: int) -> NDArray[np.float32]:
     return (10 + 3 * np.random.default_rng(0).standard_normal(shape)).astype(np.float32)
+
+
+def restore_small(model: Path, source: Path, output: Path) -> None:
+    """Restore an image by small chunks, as a process of its own can be asked to."""
+    run_restoration(plan_restoration(model, source, output, SMALL))

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from PIL import Image
 
 from attack.attacking import Ran, image, refuses, run
 from pair_folders import TINY
+from warm_processes import start_command
 
 NUMBER = 3
 
@@ -221,18 +220,19 @@ def test_a_training_on_copies_of_its_images_is_resumed(pairs: Path) -> None:
 def test_two_trainings_in_one_folder(pairs: Path) -> None:
     """The second is refused while the first lives, here stopped in its tracks; kill -9 gives the folder back."""
     words = words_of_training("--inputs", pairs / "low", "--targets", pairs / "high", out=pairs / "run", steps=60)
-    first = subprocess.Popen([sys.executable, "-m", "sfumato", *map(str, words)], stderr=subprocess.DEVNULL)
+    first = start_command([*map(str, words)], errors=pairs / "errors.txt")
     try:
         while not (pairs / "run/metrics.jsonl").exists():
-            assert first.poll() is None
+            assert first.is_alive()
             time.sleep(0.01)
-        first.send_signal(signal.SIGSTOP)
+        assert first.pid is not None
+        os.kill(first.pid, signal.SIGSTOP)
         state = files(pairs / "run")
         refuses(run(*words), "in use by another training", f"process {first.pid}", "choose another --out")
         assert files(pairs / "run") == state
     finally:
         first.kill()
-        first.wait()
+        first.join()
     began(run(*words))
     assert not list((pairs / "run").glob(".*")), "the lock was left behind"
 

@@ -1,10 +1,6 @@
 """The packed store gives back what its source has, survives a kill, and says what is wrong with a damaged one."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from safetensors.numpy import load_file
+from typer.testing import CliRunner
 
 from memory_pairs import Memory
 from pair_folders import TINY, make_pairs
+from sfumato.cli import app
 from sfumato.data.pack import pack
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pairs import find_pairs
 from sfumato.data.sources import FilePairs, PairSource
 from sfumato.system.errors import SfumatoError
+from warm_processes import start_function
 
 Array = NDArray[np.generic]
 
@@ -89,11 +88,6 @@ def test_small_samples_share_few_files(tmp_path: Path) -> None:
         assert packed.read(sample, [3, 3], [1, 1])[0].item() == sample % 256
 
 
-def sfumato(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sfumato", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=os.environ | environment, check=False)
-
-
 def settings_for(*more: str) -> list[str]:
     return [part for setting in [*TINY, *more] for part in ("--set", setting)]
 
@@ -101,13 +95,13 @@ def settings_for(*more: str) -> list[str]:
 def test_training_from_a_store_equals_training_from_files(tmp_path: Path) -> None:
     low, high = make_pairs(tmp_path)
     folders = ["--inputs", low, "--targets", high]
-    packed = sfumato("pack", *folders, "--out", str(tmp_path / "store.zarr"))
-    assert packed.returncode == 0, packed.stderr
+    packed = CliRunner().invoke(app, ["pack", *folders, "--out", str(tmp_path / "store.zarr")])
+    assert packed.exit_code == 0, packed.output
     assert "5 train, 1 validation" in packed.stderr
     steps = settings_for("train.steps=4")
     for source, out in ((folders, "files"), (["--store", str(tmp_path / "store.zarr")], "packed")):
-        done = sfumato("train", *source, "--out", str(tmp_path / out), *steps)
-        assert done.returncode == 0, done.stderr
+        done = CliRunner().invoke(app, ["train", *source, "--out", str(tmp_path / out), *steps])
+        assert done.exit_code == 0, done.output
     files, packed_ones = (
         load_file(tmp_path / out / "checkpoints/step-00000004.safetensors") for out in ("files", "packed")
     )
@@ -121,32 +115,25 @@ def test_training_from_a_store_equals_training_from_files(tmp_path: Path) -> Non
     assert logs[0] == logs[1]
 
 
-PACKING = """
-import sys
-from sfumato.data.sources import FilePairs
-from sfumato.data.pack import pack
-from sfumato.data.pairs import find_pairs
-
-low, high, out = sys.argv[1:]
-pack({"train": FilePairs(find_pairs(low, high))}, out, shard_bytes=2**16)
-"""
+def pack_files(low: str, high: str, out: Path) -> None:
+    pack({"train": FilePairs(find_pairs(low, high))}, out, shard_bytes=2**16)
 
 
 def test_a_killed_packing_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PACKING, *make_pairs(tmp_path, number=3, shape=(600, 800))]
+    folders = make_pairs(tmp_path, number=3, shape=(600, 800))
     whole, killed = tmp_path / "whole.zarr", tmp_path / "killed.zarr"
-    subprocess.run([*command, str(whole)], check=True)
-    process = subprocess.Popen([*command, str(killed)])
+    pack_files(*folders, whole)
+    process = start_function(pack_files, *folders, killed)
     deadline = time.monotonic() + 120
     while not (killed / "train/target/c/0/0/2").exists() and time.monotonic() < deadline:
         time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.join()
     with pytest.raises(SfumatoError, match="give the same `sfumato pack` command"):
         PackedPairs(killed)
     done = [file for file in (killed / "train/target/c").rglob("*") if file.is_file() and file.name.isdecimal()]
     times = {file: file.stat().st_mtime_ns for file in done}
-    subprocess.run([*command, str(killed)], check=True)
+    pack_files(*folders, killed)
     assert times
     assert all(file.stat().st_mtime_ns == before for file, before in times.items()), "a shard was packed twice"
     files = {file.relative_to(whole) for file in whole.rglob("*") if file.is_file()}

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -45,7 +44,8 @@ from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.run import Progress, run_restoration, verify
 from sfumato.system.errors import ImageError, ModelFileError, RunError
-from untrained_models import SMALL, noise, write_model
+from untrained_models import SMALL, noise, restore_small, write_model
+from warm_processes import start_function, warm_workers
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,8 @@ def test_shards_and_workers_write_the_same_bytes_as_one_process(model: Path, sou
         assert run_restoration(shards, shard=(i, 4)) == []
     assert run_restoration(shards, shard=(1, 4)) == list(shards.files)
     workers = plan_restoration(model, source, tmp_path / "workers.zarr", SMALL)
-    run_restoration(workers, engine=Dask(workers=2))
+    with warm_workers():
+        run_restoration(workers, engine=Dask(workers=2))
     for number in range(2):
         reference = stored(Path(alone.files[number]))
         assert len(reference) > 12
@@ -184,16 +185,6 @@ def test_the_pyramid_halves_what_was_restored(model: Path, tmp_path: Path) -> No
     np.testing.assert_allclose(coarse, fine.reshape(300, 2, 260, 2).mean((1, 3)), rtol=1e-5)
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from sfumato.restoration.planning import plan_restoration
-from sfumato.restoration.run import run_restoration
-from untrained_models import SMALL
-run_restoration(plan_restoration(*map(Path, sys.argv[1:4]), SMALL))
-"""
-
-
 def test_a_killed_restoration_goes_on_to_the_same_bytes(model: Path, source: Path, tmp_path: Path) -> None:
     smooth = plan_restoration(model, source, tmp_path / "smooth" / "out.zarr", SMALL)
     Path(smooth.files[0]).parent.mkdir()
@@ -201,22 +192,18 @@ def test_a_killed_restoration_goes_on_to_the_same_bytes(model: Path, source: Pat
     place = tmp_path / "killed" / "out.zarr"
     place.parent.mkdir()
     random, kills = np.random.default_rng(0), 0
-    command = [sys.executable, "-c", KILLED, str(model), str(source), str(place)]
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     for _ in range(40):
-        with (tmp_path / "stderr.txt").open("w") as complaints:
-            process = subprocess.Popen(command, env=environment, stderr=complaints)
+        process = start_function(restore_small, model, source, place, errors=tmp_path / "stderr.txt")
         journal = place.with_name("out.zarr.journal")
         deadline, before = time.monotonic() + 60, _records(journal)
-        while process.poll() is None and _records(journal) < before + 2 and time.monotonic() < deadline:
+        while process.is_alive() and _records(journal) < before + 2 and time.monotonic() < deadline:
             time.sleep(0.001)
         time.sleep(float(random.random()) * 0.02)
-        if process.poll() is not None:
-            assert process.returncode == 0, (tmp_path / "stderr.txt").read_text()
+        if not process.is_alive():
+            assert process.exitcode == 0, (tmp_path / "stderr.txt").read_text()
             break
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.kill()
+        process.join()
         kills += 1
         recorded = [number for number, _ in Journal(journal, smooth.job.plan.num_tasks).checksums()]
         planned = plan_restoration(model, source, place, SMALL)
@@ -369,7 +356,7 @@ def test_a_worker_refuses_a_model_that_changed(source: Path, tmp_path: Path) -> 
     path = write_model(tmp_path / "model.safetensors")
     planned = plan_restoration(path, source, tmp_path / "out.zarr", SMALL)
     write_model(path, norm="instance")
-    with pytest.raises(RunError, match="the job was planned with"):
+    with warm_workers(), pytest.raises(RunError, match="the job was planned with"):
         run_restoration(planned, engine=Dask(1))
     assert issubclass(ModelFileError, ValueError)
 

@@ -1,8 +1,5 @@
 """A run knows its files: two processes agree on that, and a damaged record is told."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,31 +14,25 @@ from sfumato.training.run_folder import RunFolder
 from sfumato.training.same_run import check_inputs
 from sfumato.training.train import train
 from small_runs import command, recipe
+from warm_processes import run_ranks
 
 
 def test_two_processes_stop_together(tmp_path: Path) -> None:
     """The first one alone compares, and both end with its message; put back, both resume."""
     folders = make_pairs(tmp_path)
     settings = ("train.steps=2", "train.validate_every=1000", "train.save_every=1")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-
-    def launch() -> "subprocess.CompletedProcess[str]":
-        arguments = [*launcher, *command(folders, tmp_path / "run", *settings)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=300, check=False)
-
+    words, errors = command(folders, tmp_path / "run", *settings), tmp_path / "errors.txt"
     train(recipe(folders, train_steps=2, train_validate_every=1000, train_save_every=1), tmp_path / "run", quiet=True)
     place = tmp_path / "high/image2.tif"
     before = place.read_bytes()
     write_image(place, np.zeros((24, 32), np.float32), axes="YX", overwrite=True)
-    ran = launch()
-    assert ran.returncode != 0
-    assert ran.stderr.count("error: ") == 2
-    assert ran.stderr.count("replaced: ") == 2
-    assert "target image2" in ran.stderr
+    assert run_ranks(words, errors=errors) == [2, 2]
+    said = errors.read_text()
+    assert said.count("error: ") == 2
+    assert said.count("replaced: ") == 2
+    assert "target image2" in said
     place.write_bytes(before)
-    ran = launch()
-    assert ran.returncode == 0, ran.stderr
+    assert run_ranks(words) == [0, 0]
 
 
 def test_a_damaged_record_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -30,12 +29,9 @@ from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import stage_at
 from sfumato.training.train import train
 from small_runs import command, recipe
+from warm_processes import run_ranks, start_command
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def finish(arguments: list[str]) -> None:
-    subprocess.run(arguments, check=True, env=ENVIRONMENT, timeout=300)
 
 
 def same_run(a: Path, b: Path) -> None:
@@ -94,16 +90,16 @@ def test_killed_at_random_instants_it_ends_the_same(kills: int, folders: tuple[s
     generator, log = random.Random(0), killed / "metrics.jsonl"
     for number in range(kills):
         before = log.stat().st_size if log.exists() else 0
-        process = subprocess.Popen([sys.executable, *command(folders, killed, *settings)], env=ENVIRONMENT)
+        process = start_command(command(folders, killed, *settings))
         started = time.monotonic()
-        while number % 4 < 3 and process.poll() is None and time.monotonic() - started < 60:
+        while number % 4 < 3 and process.is_alive() and time.monotonic() - started < 60:
             if log.exists() and log.stat().st_size != before:
                 break
             time.sleep(0.01)
         time.sleep(generator.uniform(0, 0.4))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    finish([sys.executable, *command(folders, killed, *settings)])
+        process.kill()
+        process.join()
+    train(recipe(folders, train_steps=steps, train_validate_every=25, train_save_every=2), killed, quiet=True)
     same_run(smooth, killed)
     logged = [line["step"] for line in RunFolder(killed).metrics() if "loss" in line]
     assert logged == list(range(1, steps + 1))
@@ -112,7 +108,7 @@ def test_killed_at_random_instants_it_ends_the_same(kills: int, folders: tuple[s
 def test_sigterm_saves_and_the_same_command_goes_on(folders: tuple[str, str], tmp_path: Path) -> None:
     settings = ("train.steps=400", "train.validate_every=400", "train.save_every=400")
     process = subprocess.Popen(
-        [sys.executable, *command(folders, tmp_path / "run", *settings)],
+        [sys.executable, "-m", "sfumato", *command(folders, tmp_path / "run", *settings)],
         env=ENVIRONMENT,
         stderr=subprocess.PIPE,
         text=True,
@@ -129,7 +125,7 @@ def test_sigterm_saves_and_the_same_command_goes_on(folders: tuple[str, str], tm
     assert f"step {int(saved[0].stem.split('-')[1])}" in errors
 
 
-LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "sfumato"]
 SHARED = ("train.steps=50", "train.validate_every=50", "train.save_every=10")
 
 
@@ -137,7 +133,7 @@ SHARED = ("train.steps=50", "train.validate_every=50", "train.save_every=10")
 def of_two_ranks(folders: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two ranks that nothing disturbed, with statistics of the population."""
     run = tmp_path_factory.mktemp("ranks") / "smooth"
-    finish([*LAUNCHER, *command(folders, run, *SHARED, "model.norm=population")])
+    assert run_ranks(command(folders, run, *SHARED, "model.norm=population")) == [0, 0]
     return run
 
 
@@ -160,7 +156,7 @@ def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], of_two_ranks: 
 
 def test_two_ranks_that_share_no_statistics_give_the_loss_of_one(folders: tuple[str, str], tmp_path: Path) -> None:
     settings = ("train.steps=20", "train.validate_every=20", "train.save_every=20", "model.norm=channel")
-    finish([*LAUNCHER, *command(folders, tmp_path / "two", *settings)])
+    assert run_ranks(command(folders, tmp_path / "two", *settings)) == [0, 0]
     asked = recipe(folders, train_steps=20, train_validate_every=20, train_save_every=20, model_norm="channel")
     train(asked, tmp_path / "one", quiet=True)
     same_losses(losses_of(tmp_path / "one"), losses_of(tmp_path / "two"), steps=20)
@@ -182,27 +178,19 @@ def test_statistics_of_the_population_settle_halfway(folders: tuple[str, str], t
         assert all(same) if step >= 4 else not any(same), step
 
 
-def test_srun_starts_ranks_too(folders: tuple[str, str], tmp_path: Path) -> None:
-    """Two processes with the variables that srun gives them are one run; without a place to meet they refuse."""
-    settings = ("train.steps=3", "train.validate_every=3", "train.save_every=3")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    tasks = [{"SLURM_PROCID": str(n), "SLURM_LOCALID": str(n), "SLURM_STEP_NUM_TASKS": "2"} for n in range(2)]
-    arguments = [sys.executable, *command(folders, tmp_path / "two", *settings)]
-    processes = [subprocess.Popen(arguments, env={**ENVIRONMENT, **meeting, **task}) for task in tasks]
-    assert [process.wait(timeout=120) for process in processes] == [0, 0]
-    train(recipe(folders, train_steps=3, train_validate_every=3, train_save_every=3), tmp_path / "one", quiet=True)
-    assert losses_of(tmp_path / "two") == pytest.approx(losses_of(tmp_path / "one"), rel=1e-5)
-    lost = subprocess.run(arguments, env={**ENVIRONMENT, **tasks[1]}, capture_output=True, text=True, check=False)
-    assert lost.returncode == 2
-    assert "MASTER_ADDR and MASTER_PORT do not say where they meet" in lost.stderr
+def test_ranks_of_srun_without_a_place_to_meet_are_refused(folders: tuple[str, str], tmp_path: Path) -> None:
+    """With such a place they are one run: that is how the ranks above were started."""
+    task = {"SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_STEP_NUM_TASKS": "2"}
+    process = start_command(command(folders, tmp_path / "two"), errors=tmp_path / "errors.txt", **task)
+    process.join(timeout=120)
+    assert process.exitcode == 2
+    assert "MASTER_ADDR and MASTER_PORT do not say where they meet" in (tmp_path / "errors.txt").read_text()
 
 
 def test_a_killed_rank_ends_the_job_and_it_resumes(
     folders: tuple[str, str], of_two_ranks: Path, tmp_path: Path
 ) -> None:
-    """One of two ranks gets SIGKILL: the launcher fails within seconds; two ranks go on to the bit, one goes on too."""
+    """One of two ranks gets SIGKILL: torchrun fails within seconds; two ranks go on to the bit, one goes on too."""
     killed, settings = RunFolder(tmp_path / "killed"), (*SHARED, "model.norm=population")
     process = subprocess.Popen(
         [*LAUNCHER, *command(folders, killed.path, *settings)], env=ENVIRONMENT, stderr=subprocess.DEVNULL
@@ -214,7 +202,7 @@ def test_a_killed_rank_ends_the_job_and_it_resumes(
     os.kill(int(children[-1]), signal.SIGKILL)
     assert process.wait(timeout=60) != 0
     shutil.copytree(killed.path, tmp_path / "alone")
-    finish([*LAUNCHER, *command(folders, killed.path, *settings)])
+    assert run_ranks(command(folders, killed.path, *settings)) == [0, 0]
     same_run(of_two_ranks, killed.path)
     asked = recipe(folders, train_steps=50, train_validate_every=50, train_save_every=10, model_norm="population")
     train(asked, tmp_path / "alone", quiet=True)
