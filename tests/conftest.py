@@ -1,5 +1,6 @@
 """Settings and fixtures of all tests."""
 
+import os
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -7,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from warm_programs import warm_programs
 
 # Test tensors are small: threads gain nothing on them, lose much on a busy machine, and reorder sums.
 torch.set_num_threads(1)
@@ -32,6 +35,16 @@ def server() -> Iterator[str]:
             patch.setenv(name, value)
         yield address
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[list[str]]:
+    """The option that makes the commands of a followed page start at once, where processes can be forked."""
+    if not hasattr(os, "fork"):
+        yield []
+        return
+    with warm_programs() as folder:
+        yield ["--programs", str(folder)]
 
 
 @pytest.fixture

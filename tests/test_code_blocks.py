@@ -9,7 +9,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from sfumato.cli import app
 from sfumato.cli.settings import recipe_of
 from sfumato.models.recipe import parse
 from test_notebooks import RUN_AS_NOTEBOOKS
-from warm_programs import warm_programs
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -64,16 +62,6 @@ def test_every_block_is_run_or_says_why_not() -> None:
             elif not any(is_run_by(way, document, block) for way in ways):
                 lost.append(f"{place}: neither run nor marked; add its page to tests/page_folders.py, or a mark")
     assert not lost, "\n".join(lost)
-
-
-@pytest.fixture(scope="session")
-def programs() -> Iterator[list[str]]:
-    """The option that makes commands start at once, where processes can be forked."""
-    if not hasattr(os, "fork"):
-        yield []
-        return
-    with warm_programs() as folder:
-        yield ["--programs", str(folder)]
 
 
 @pytest.mark.parametrize(

@@ -254,10 +254,12 @@ def test_the_step_of_noise_may_be_a_tensor() -> None:
 
 @needs_bioimageio
 @pytest.mark.skipif(not has("huggingface_hub"), reason="huggingface_hub is not installed (extra `hub`)")
-@pytest.mark.slow
-def test_the_guide_runs_as_written() -> None:
+@pytest.mark.parametrize(
+    "options", [pytest.param((), marks=SLOW, id="as written"), pytest.param(("--short",), id="fewer steps")]
+)
+def test_the_guide_runs(options: tuple[str, ...], programs: list[str]) -> None:
     subprocess.run(
-        [sys.executable, str(ROOT / ".ci" / "follow.py"), str(ROOT / "docs" / "export.md")],
+        [sys.executable, str(ROOT / ".ci" / "follow.py"), *options, *programs, str(ROOT / "docs" / "export.md")],
         check=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
