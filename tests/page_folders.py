@@ -98,6 +98,7 @@ PAGES: dict[str, Prepare] = {
     "README.md, Know": trusted,
     "README.md, Compare": compared,
     "docs/api/index.md": trained,
+    "docs/audit.md": empty,
     "docs/calibration.md": empty,
     "docs/calibration_vs_steps.md": tested,
     "docs/index.md": started,

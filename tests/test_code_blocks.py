@@ -20,7 +20,6 @@ from page_folders import PAGES
 from sfumato.cli import app
 from sfumato.cli.settings import recipe_of
 from sfumato.models.recipe import parse
-from test_notebooks import RUN_AS_NOTEBOOKS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -48,7 +47,7 @@ def is_run_by(way: str, document: str, block: Block) -> bool:
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
-    ways = {*PAGES, *ELSEWHERE, *(f"docs/{name}.md" for name in RUN_AS_NOTEBOOKS)}
+    ways = {*PAGES, *ELSEWHERE}
     lost = []
     for document in DOCUMENTS:
         for block in blocks_of(document):

@@ -1,6 +1,7 @@
 """Each tutorial is a notebook too: made from its page, valid, linked from it, and some are run in a real kernel."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,10 @@ from make_notebooks import DOCS, TUTORIALS, notebook, path_of
 from page_blocks import blocks
 from test_site import configuration, pages_of
 
-RUN_AS_NOTEBOOKS = ("audit",)
-"""Not followed as pages as well: their cells are the blocks of the page."""
-RUN_AS_BOTH = ("restore_a_terabyte",)
-"""The notebook only by the slow tests."""
+RUN = ("audit", "restore_a_terabyte")
+"""As notebooks only by the slow tests: their cells are the blocks of pages, which are followed in any case."""
+STARTED = "train_on_a_cluster"
+"""Run until its first commands, which pack images."""
 WITHOUT = {"napari.md"}
 """Tutorials with nothing to run: it is about buttons."""
 
@@ -52,22 +53,37 @@ def test_links_of_a_notebook_point_to_files(page: str) -> None:
             assert (DOCS / "notebooks" / target).exists(), f"{page}.ipynb links to {target}"
 
 
-@pytest.mark.filterwarnings("ignore")  # those of Jupyter's own packages
-@pytest.mark.parametrize(
-    "page", [*RUN_AS_NOTEBOOKS, *(pytest.param(page, marks=pytest.mark.slow) for page in RUN_AS_BOTH)]
-)
-def test_a_notebook_runs_in_a_kernel(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As someone who opened it and pressed "run all"."""
+@pytest.fixture
+def run_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Run the cells of a page's notebook in a kernel, all or the first ones, and return the folder they leave."""
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed (extra `dev`)")
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed (extra `dev`)")
     pytest.importorskip("ipykernel", reason="ipykernel is not installed (extra `dev`)")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    read = nbformat.read(path_of(page), as_version=4)
-    place = {"metadata": {"path": str(DOCS / "notebooks")}}
-    done = nbclient.NotebookClient(read, timeout=600, kernel_name="python3", resources=place).execute()
-    codes = [cell for cell in done.cells if cell.cell_type == "code"]
-    assert [cell.execution_count for cell in codes] == list(range(1, len(codes) + 1))
-    (folder,) = tmp_path.glob("sfumato-*")
-    assert (folder / "run" / "model.safetensors").is_file()
+
+    def run(page: str, *, most: int | None = None) -> Path:
+        read = nbformat.read(path_of(page), as_version=4)
+        read.cells = [cell for cell in read.cells if cell.cell_type == "code"][:most]
+        place = {"metadata": {"path": str(DOCS / "notebooks")}}
+        done = nbclient.NotebookClient(read, timeout=600, kernel_name="python3", resources=place).execute()
+        assert [cell.execution_count for cell in done.cells] == list(range(1, len(done.cells) + 1))
+        (folder,) = tmp_path.glob("sfumato-*")
+        return folder
+
+    return run
+
+
+@pytest.mark.filterwarnings("ignore")  # those of Jupyter's own packages
+def test_a_notebook_starts_in_a_kernel(run_cells: Callable[..., Path]) -> None:
+    """Cells of Python and of bash, with the programs of the kernel."""
+    assert (run_cells(STARTED, most=3) / "pairs.zarr" / "zarr.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("page", RUN)
+def test_a_notebook_runs_in_a_kernel(page: str, run_cells: Callable[..., Path]) -> None:
+    """As someone who opened it and pressed "run all"."""
+    assert (run_cells(page) / "run" / "model.safetensors").is_file()
