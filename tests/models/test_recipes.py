@@ -46,17 +46,20 @@ def test_full_size_recipes_are_valid_and_have_a_small_twin(path: Path) -> None:
     assert all(getattr(twin.model, name) == getattr(recipe.model, name) for name in alike)
 
 
+@pytest.mark.parametrize("steps", [3, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.stem)
-def test_small_recipes_train_twenty_steps(path: Path, tmp_path: Path) -> None:
+def test_small_recipes_train(path: Path, steps: int, tmp_path: Path) -> None:
     """On tiny data of the same layout; only paths, the number of steps and the size of the last panel are changed."""
     recipe = load(path)
     places = make_data_set(tmp_path / "data", recipe.problem)
     quick = [
-        part for setting in ("train.steps=20", "sample.steps=2", "sample.samples=2") for part in ("--set", setting)
+        part
+        for setting in (f"train.steps={steps}", "sample.steps=2", "sample.samples=2")
+        for part in ("--set", setting)
     ]
     train(str(path), *places, "--out", str(tmp_path / "run"), *quick)
     lines = (tmp_path / "run" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    assert json.loads(lines[-1])["step"] == 20
+    assert json.loads(lines[-1])["step"] == steps
 
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*/*_as_printed.yaml")), ids=lambda path: f"{path.parent.name}")
