@@ -66,8 +66,8 @@ def batch(generator: torch.Generator, size: int = 128, side: int = 6) -> tuple[T
     return condition, target, t, eps
 
 
-def train(model: CVDM, *, num_steps: int, seed: int) -> CVDM:
-    """Adam with a cosine decay; returns the exponential moving average of the weights."""
+def train(model: CVDM, *, num_steps: int, seed: int, side: int = 6) -> CVDM:
+    """Adam with a cosine decay, on images of a side; returns the exponential moving average of the weights."""
     generator = torch.Generator().manual_seed(seed)
     network, schedule = model.get_submodule("network"), model.get_submodule("schedule")
     optimizer = torch.optim.Adam(
@@ -81,7 +81,7 @@ def train(model: CVDM, *, num_steps: int, seed: int) -> CVDM:
     )
     for _ in range(num_steps):
         optimizer.zero_grad()
-        model.loss(*batch(generator)).total.backward()
+        model.loss(*batch(generator, side=side)).total.backward()
         optimizer.step()
         decay.step()
         average.update_parameters(model)

@@ -10,17 +10,17 @@ from training_on_exact import NUM_STEPS, accuracy, build, train, transition_time
 
 
 @pytest.mark.parametrize(
-    ("num_steps", "rows", "most_mean_error", "most_std_error", "least_collapse"),
-    [(400, 16, 0.10, 0.20, 1.6), pytest.param(NUM_STEPS, 64, 0.05, 0.10, 3.0, marks=pytest.mark.slow)],
+    ("num_steps", "side", "rows", "most_mean_error", "most_std_error", "least_collapse"),
+    [(400, 3, 16, 0.10, 0.20, 1.6), pytest.param(NUM_STEPS, 6, 64, 0.05, 0.10, 3.0, marks=pytest.mark.slow)],
 )
 def test_learns_the_exact_posterior_and_collapses_without_smoothness(
-    num_steps: int, rows: int, most_mean_error: float, most_std_error: float, least_collapse: float
+    num_steps: int, side: int, rows: int, most_mean_error: float, most_std_error: float, least_collapse: float
 ) -> None:
-    regularised = train(build(smoothness_weight=3e-4, seed=0), num_steps=num_steps, seed=0)
+    regularised = train(build(smoothness_weight=3e-4, seed=0), num_steps=num_steps, seed=0, side=side)
     mean_error, std_error = accuracy(regularised, rows=rows)
     assert mean_error < most_mean_error
     assert std_error < most_std_error
-    free = train(build(smoothness_weight=0.0, seed=0), num_steps=num_steps, seed=0)
+    free = train(build(smoothness_weight=0.0, seed=0), num_steps=num_steps, seed=0, side=side)
     assert transition_time(free) < transition_time(regularised) / least_collapse
 
 

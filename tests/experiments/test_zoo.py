@@ -1,6 +1,7 @@
 """The models to take away: small, calibrated, with the card of what they are; and the script that makes them."""
 
 import csv
+import functools
 import os
 from pathlib import Path
 
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+import zoo_data
 from make_zoo import MOST_BYTES, MOST_WEIGHTS, Making, card_of, scores
 from sfumato.models import recipe as recipes
 from sfumato.models.bundled import bundled_models
 from sfumato.models.model_file import load
 from sfumato.models.safetensors_file import open_tensors
+from sfumato.problems.microscopy_simulation import simulate
 from sfumato.problems.registry import PROBLEMS
 from zoo_data import KINDS, Amounts
 
@@ -62,8 +65,10 @@ needs_data = pytest.mark.skipif("SFUMATO_DATA" not in os.environ, reason="needs 
 
 
 @pytest.mark.parametrize("name", ["microscopy", pytest.param("phase", marks=[needs_data, pytest.mark.slow])])
-def test_a_model_is_made_and_every_stage_is_skipped_the_second_time(name: str, tmp_path: Path) -> None:
-    """All stages, with networks of a few weights."""
+def test_a_model_is_made_and_every_stage_is_skipped_the_second_time(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All stages, with networks of a few weights and one level of light."""
     recipe = recipes.load(ROOT / "recipes" / "zoo" / f"{name}.yaml")
     tiny = recipe.model_copy(
         update={
@@ -73,6 +78,7 @@ def test_a_model_is_made_and_every_stage_is_skipped_the_second_time(name: str, t
         }
     )
     making = Making(name, tmp_path / "work", recipe=tiny, root=tmp_path)
+    monkeypatch.setattr(zoo_data, "simulate", functools.partial(simulate, side=64, levels=[30.0]))
 
     def make() -> None:
         making.make_data(Amounts(train=1, validation=1, calibration=3, test=1, crops=1))

@@ -74,7 +74,7 @@ def measured(size: tuple[int, ...]) -> NDArray[np.float32]:
 @pytest.mark.parametrize(
     "text",
     [
-        "model: {base: 4, rate_base: 2, num_scales: 3, norm: instance}",
+        "model: {base: 4, rate_base: 2, num_scales: 2, norm: instance}",
         "{preset: small, model: {base: 4, rate_base: 2, num_scales: 2, denoiser_base: 3, denoiser_scales: 2}}",
     ],
     ids=["version 0.1", "preset"],

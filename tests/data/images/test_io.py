@@ -93,7 +93,7 @@ def regions(image: Image) -> st.SearchStrategy[dict[str, slice | int]]:
     return st.fixed_dictionaries({}, optional=parts)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(images(), st.data())
 def test_what_was_written_is_read(written: tuple[str, str, Array, dict[str, PixelSize]], data: st.DataObject) -> None:
     suffix, axes, array, sizes = written

@@ -31,7 +31,7 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> list[Sample]:
     return list(write_samples(tmp_path_factory.mktemp("valid")).values())
 
 
-@pytest.mark.parametrize("number", [1000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [400, pytest.param(20_000, marks=pytest.mark.slow)])
 def test_damaged_files(number: int, samples: list[Sample], tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
 
