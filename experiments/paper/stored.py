@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,11 +148,18 @@ def read(path: Path) -> list[Row]:
     """The rows of a file; none if there is no such file."""
     if not path.exists():
         return []
+    now = path.stat()
+    return [*_parsed(path, (now.st_ino, now.st_mtime_ns, now.st_size))]
+
+
+@lru_cache(maxsize=16)
+def _parsed(path: Path, state: tuple[int, int, int]) -> tuple[Row, ...]:
+    """The rows of a file in a state; the same file is asked for by cell after cell."""
     with path.open(newline="", encoding="utf-8") as file:
-        return [
+        return tuple(
             Row(problem, method, int(seed), test_set, image, metric, float(value or "nan"))
             for problem, method, seed, test_set, image, metric, value in list(csv.reader(file))[1:]
-        ]
+        )
 
 
 def read_all(results: Path) -> Figures:
