@@ -116,17 +116,10 @@ def test_networks_agree_at_three_sizes(tmp_path: Path, text: str) -> None:
     ("text", "sampled"),
     [
         pytest.param(
-            "model: {base: 4, rate_base: 4, num_scales: 1, mean_network: true, linear_start: true,"
-            " scale_network: true}\nsample: {solver: algorithm2}",
-            Sampled(2, 3, "algorithm2", 0.0),
-            id="mean and scale, algorithm 2",
-        ),
-        pytest.param(
             "model: {base: 4, rate_base: 4, num_scales: 2, mean_network: true, linear_start: true,"
             " read_once: true, scale_network: true, denoiser_base: 3}\nsample: {solver: gaussian, mean: network}",
             Sampled(3, 4, "gaussian", 0.0),
             id="mean and scale",
-            marks=SLOW,
         ),
         pytest.param(
             "model: {base: 4, num_scales: 2, schedule: global, residual: true, predicts: noise}\n"
