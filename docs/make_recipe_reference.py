@@ -22,12 +22,17 @@ editor that knows JSON schemas, point it at `recipe.schema.json` beside this pag
 is generated from the code by `python docs/make_recipe_reference.py`.
 
 ```yaml
+preset: default
 data:
   inputs: low/
   targets: high/
 train:
   steps: 20000
 ```
+
+`preset` (`small`, `default` or `large`) sets the fields listed in [its module](api/training.md); own fields win. The
+defaults below are those of version 0.1: they hold where neither the recipe nor its preset gives a field, and for
+everything stored.
 """
 
 
