@@ -5,7 +5,7 @@
     python experiments/per_minute.py --run --work runs --jobs 2      # train and measure what is missing; resumes
     python experiments/per_minute.py --run w2s/regression --work runs   # cells whose names start so
     python experiments/per_minute.py                                 # print the tables of what is stored
-    python experiments/per_minute.py --calls                         # cost of a network call of version 0.1
+    python experiments/per_minute.py --calls                         # cost of a network call, today and in version 0.1
     python experiments/per_minute.py --check                         # the figures against their bars
 
 Images are found through the environment variable SFUMATO_DATA. A cell is problem/contender/minutes/seed. Contenders get
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/per_minute"), help="folder of the runs")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")
     parser.add_argument("--costs", action="store_true", help="time a training step of each contender")
-    parser.add_argument("--calls", action="store_true", help="time a network call of version 0.1 at four sizes")
+    parser.add_argument("--calls", action="store_true", help="time a network call, today and in version 0.1")
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

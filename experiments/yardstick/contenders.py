@@ -46,7 +46,10 @@ class Contender:
 _REGRESSION = ("model.method=regression", "model.mean_network=false", "model.scale=null")
 CONTENDERS: Mapping[str, Contender] = {
     "default": Contender(
-        "CVDM with today's presets: mean and scale first, read once", presets=("small", "default"), seeds=3
+        "CVDM with today's presets: mean and scale first, read once",
+        presets=("small", "default"),
+        budgets=(0.33, *BUDGETS),
+        seeds=3,
     ),
     "default_0_1": Contender("CVDM with the defaults of version 0.1"),
     "default_0_1_frozen": Contender(

@@ -1,15 +1,12 @@
 """Print what is stored: errors relative to version 0.1, decibels, coverage and power, and their bars."""
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from bars import Bars
-from sfumato.models.build import build_model
-from sfumato.models.recipe import ModelRecipe
 from yardstick.cells import cells
+from yardstick.claims import report, report_calls
 from yardstick.comparison import geometric_mean, mean_of, ratio, values_of
 from yardstick.contenders import BUDGETS, CONTENDERS
 from yardstick.problems import PROBLEMS
@@ -29,7 +26,10 @@ def print_all(*, check: bool) -> None:
             print(f"\n{problem}, {minutes:g} minutes of one core")
             for line in _table(stored, minutes, groups):
                 print(line)
+    print()
     bars = Bars()
+    report({problem: figures(problem) for problem in PROBLEMS}, bars)
+    report_calls(bars)
     bars.report("cells that are not measured yet", sum(not is_stored(cell) for cell in cells()), high=0)
     bars.finish(check=check)
 
@@ -65,16 +65,6 @@ def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> l
     return lines
 
 
-def print_calls(side: int = 128, repeats: int = 5) -> None:
-    """Processor seconds of one call of version 0.1's network on an image, at four sizes, least of some."""
-    for base in (8, 16, 32, 64):
-        model = build_model(ModelRecipe(base=base, rate_base=max(4, base // 2)), 1, 1).eval()
-        noisy = torch.zeros(1, 1, side, side)
-        log_gamma = torch.full((1, 1, 1, 1), -1.0)
-        taken = []
-        for _ in range(repeats):
-            started = time.process_time()
-            with torch.no_grad():
-                model.predict(noisy, log_gamma, model.read(noisy).seen)
-            taken.append(time.process_time() - started)
-        print(f"base {base}: {1000 * min(taken):.1f} ms per call of {side} x {side} pixels")
+def print_calls() -> None:
+    """Cost of a network call."""
+    report_calls(Bars())
