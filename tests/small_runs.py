@@ -7,18 +7,27 @@ from typing import Any
 from pair_folders import TINY
 from sfumato.models.recipe import Recipe, parse
 
-__all__ = ["command", "recipe"]
+__all__ = ["command", "commanded", "recipe"]
 
 
 def recipe(folders: tuple[str, str], **settings: object) -> Recipe:
-    """A tiny recipe; keyword ``train_steps`` stands for ``train.steps``."""
+    """A tiny recipe without a preset; keyword ``train_steps`` stands for ``train.steps``."""
+    return parse(json.dumps(_values(folders, settings)))
+
+
+def commanded(folders: tuple[str, str], **settings: object) -> Recipe:
+    """The recipe that :func:`command` makes: with the default preset."""
+    return parse(json.dumps({"preset": "default", **_values(folders, settings)}))
+
+
+def _values(folders: tuple[str, str], settings: dict[str, object]) -> dict[str, Any]:
     values: dict[str, Any] = {"data": {"inputs": folders[0], "targets": folders[1]}}
     tiny = dict(setting.split("=") for setting in TINY)
     replaced = {name.replace("_", ".", 1): value for name, value in settings.items()}
     for key, value in {**tiny, **replaced}.items():
         section, field = key.split(".")
         values.setdefault(section, {})[field] = value
-    return parse(json.dumps(values))
+    return values
 
 
 def command(folders: tuple[str, str], out: Path, *settings: str) -> list[str]:

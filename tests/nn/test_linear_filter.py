@@ -50,8 +50,17 @@ def test_beyond_the_border_pixels_are_copies() -> None:
     torch.testing.assert_close(fitted(torch.full((1, 1, 5, 7), 3.0)), torch.full((1, 1, 5, 7), 3.0))
 
 
-def test_nothing_to_fit_and_even_sides_are_refused() -> None:
-    with pytest.raises(ValueError, match="none has 7 on every side"):
-        LinearFilter(1, 1).fit([(torch.zeros(1, 1, 14, 14), torch.zeros(1, 1, 14, 14))])
+def test_images_smaller_than_the_filter_are_continued_beyond_their_edges() -> None:
+    small = torch.randn(40, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    fitted = LinearFilter(1, 1, side=7).fit([(small, 2 * small + 1)], ridge=1e-9)
+    torch.testing.assert_close(fitted(small), 2 * small + 1, atol=1e-3, rtol=0)
+
+
+def test_a_filter_of_blank_images_gives_the_mean_of_the_targets() -> None:
+    fitted = LinearFilter(1, 1).fit([(torch.zeros(2, 1, 20, 20), torch.full((2, 1, 20, 20), 3.0))])
+    torch.testing.assert_close(fitted(torch.zeros(1, 1, 8, 8)), torch.full((1, 1, 8, 8), 3.0))
+
+
+def test_even_sides_are_refused() -> None:
     with pytest.raises(ValueError, match="odd"):
         LinearFilter(1, 1, side=4)

@@ -28,7 +28,7 @@ from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import stage_at
 from sfumato.training.train import train
-from small_runs import command, recipe
+from small_runs import command, commanded, recipe
 from warm_processes import run_ranks, start_command
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -86,7 +86,7 @@ def test_killed_at_random_instants_it_ends_the_same(kills: int, folders: tuple[s
     steps = 40 * kills
     settings = (f"train.steps={steps}", "train.validate_every=25", "train.save_every=2")
     smooth, killed = tmp_path / "smooth", tmp_path / "killed"
-    train(recipe(folders, train_steps=steps, train_validate_every=25, train_save_every=2), smooth, quiet=True)
+    train(commanded(folders, train_steps=steps, train_validate_every=25, train_save_every=2), smooth, quiet=True)
     generator, log = random.Random(0), killed / "metrics.jsonl"
     for number in range(kills):
         before = log.stat().st_size if log.exists() else 0
@@ -99,7 +99,7 @@ def test_killed_at_random_instants_it_ends_the_same(kills: int, folders: tuple[s
         time.sleep(generator.uniform(0, 0.4))
         process.kill()
         process.join()
-    train(recipe(folders, train_steps=steps, train_validate_every=25, train_save_every=2), killed, quiet=True)
+    train(commanded(folders, train_steps=steps, train_validate_every=25, train_save_every=2), killed, quiet=True)
     same_run(smooth, killed)
     logged = [line["step"] for line in RunFolder(killed).metrics() if "loss" in line]
     assert logged == list(range(1, steps + 1))
@@ -149,7 +149,7 @@ def same_losses(one: list[float], two: list[float], *, steps: int) -> None:
 
 def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], of_two_ranks: Path, tmp_path: Path) -> None:
     """With statistics of the population, which ranks have to share."""
-    asked = recipe(folders, train_steps=50, train_validate_every=50, train_save_every=10, model_norm="population")
+    asked = commanded(folders, train_steps=50, train_validate_every=50, train_save_every=10, model_norm="population")
     train(asked, tmp_path / "one", quiet=True)
     same_losses(losses_of(tmp_path / "one"), losses_of(of_two_ranks), steps=50)
 
@@ -157,7 +157,7 @@ def test_two_ranks_give_the_loss_of_one(folders: tuple[str, str], of_two_ranks: 
 def test_two_ranks_that_share_no_statistics_give_the_loss_of_one(folders: tuple[str, str], tmp_path: Path) -> None:
     settings = ("train.steps=20", "train.validate_every=20", "train.save_every=20", "model.norm=channel")
     assert run_ranks(command(folders, tmp_path / "two", *settings)) == [0, 0]
-    asked = recipe(folders, train_steps=20, train_validate_every=20, train_save_every=20, model_norm="channel")
+    asked = commanded(folders, train_steps=20, train_validate_every=20, train_save_every=20, model_norm="channel")
     train(asked, tmp_path / "one", quiet=True)
     same_losses(losses_of(tmp_path / "one"), losses_of(tmp_path / "two"), steps=20)
 
@@ -204,7 +204,7 @@ def test_a_killed_rank_ends_the_job_and_it_resumes(
     shutil.copytree(killed.path, tmp_path / "alone")
     assert run_ranks(command(folders, killed.path, *settings)) == [0, 0]
     same_run(of_two_ranks, killed.path)
-    asked = recipe(folders, train_steps=50, train_validate_every=50, train_save_every=10, model_norm="population")
+    asked = commanded(folders, train_steps=50, train_validate_every=50, train_save_every=10, model_norm="population")
     train(asked, tmp_path / "alone", quiet=True)
     assert losses_of(tmp_path / "alone") == pytest.approx(losses_of(of_two_ranks), rel=1e-3)
 

@@ -48,12 +48,12 @@ class Regression(CVDM):
     ) -> None:
         super().__init__(CosineSchedule(), network, target_channels=target_channels, start=start, residual=residual)
 
-    def center(self, condition: Tensor) -> Tensor:
+    def _center_and_features(self, condition: Tensor) -> tuple[Tensor, None]:
         """The restored image, shape (B, C, *spatial)."""
-        first = super().center(condition)
+        first, _ = super()._center_and_features(condition)
         seen = condition if self.start is None or first is None else torch.cat([condition, first], dim=1)
         output = self.network(seen).to(condition.dtype)
-        return output if first is None else first + output
+        return (output if first is None else first + output), None
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor, form: Form = "clean") -> Tensor:
         """Nothing is left once the centre is known: the clean image is 0, and all of ``noisy`` is noise."""
@@ -76,5 +76,6 @@ class Regression(CVDM):
             eps: Ignored, shape of ``target``.
         """
         self._check_batch(condition, target, t, eps)
-        nothing, error = target.new_zeros(()), losses.mean(target, self.center(condition))
+        center, _ = self._center_and_features(condition)
+        nothing, error = target.new_zeros(()), losses.mean(target, center)
         return Losses(nothing, nothing, nothing, nothing, mean=error, scale=nothing)

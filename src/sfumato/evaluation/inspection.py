@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -46,7 +47,7 @@ __all__ = [
 
 Image = NDArray[np.generic]
 
-_DIAGRAMS = ("network", "rate_network")
+_DIAGRAMS = ("network", "rate_network", "reader")
 _FIGURES = ("schedule", "gamma", "mean_and_std", "samples")
 
 
@@ -108,19 +109,19 @@ def figure_files(folder: str | Path, *, with_image: bool) -> list[Written]:
 
 
 def draw_diagrams(model: LoadedModel, folder: str | Path) -> list[Path]:
-    """Draw the restoring network and, if there is one, the rate network; returns the files."""
-    settings, channels = model.info.recipe.model, model.info.condition_channels
-    diffused = (3 if settings.mean_network else 2) * model.info.target_channels if settings.method == "cvdm" else 0
+    """Draw the restoring network and, if there are any, the rate network and the reader; returns the files."""
+    settings = model.info.recipe.model
     networks = (
-        (model.model.network, channels + diffused, f"{settings.method} network"),
-        (getattr(model.model.schedule, "network", None), channels, "rate network of the schedule"),
+        (model.model.network, f"{settings.method} network"),
+        (getattr(model.model.schedule, "network", None), "rate network of the schedule"),
+        (model.model.reader, "reader: what is known of the condition"),
     )
     paths = []
-    for name, (network, in_channels, title) in zip(_DIAGRAMS, networks, strict=True):
+    for name, (network, title) in zip(_DIAGRAMS, networks, strict=True):
         if isinstance(network, nn.Module) and any(True for _ in network.children()):  # a global rate has no network
             paths.append(Path(folder) / f"{name}.png")
-            title = f"{title} ({type(network).__name__})"
-            save_figure(draw_network(network, in_channels, title=title, ndim=settings.ndim), paths[-1])
+            title, channels = f"{title} ({type(network).__name__})", cast(int, network.in_channels)
+            save_figure(draw_network(network, channels, title=title, ndim=settings.ndim), paths[-1])
     return paths
 
 

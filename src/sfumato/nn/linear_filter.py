@@ -68,29 +68,27 @@ class LinearFilter(nn.Module):
     def fit(self, pairs: Iterable[tuple[Tensor, Tensor]], *, ridge: float = _RIDGE) -> Self:
         """Set the kernel to the least-squares solution over all pixels whose neighbourhood lies inside its image.
 
+        Images without such pixels are continued beyond their edges, as :meth:`forward` does.
+
         Args:
             pairs: Batches of inputs (B, in_channels, *spatial) and targets (B, out_channels, *spatial).
             ridge: Weight of the kernel's square, relative to the inputs' mean square.
-
-        Raises:
-            ValueError: If an image has no such pixels.
         """
         unknowns = self.weight[0].numel() + 1
         gram = torch.zeros(unknowns, unknowns, dtype=torch.float64)
         moments = torch.zeros(unknowns, len(self.weight), dtype=torch.float64)
         for inputs, targets in pairs:
+            edge = self.reach
             if min(inputs.shape[2:]) <= 2 * self.reach:
-                raise ValueError(
-                    f"images have {tuple(inputs.shape[2:])} pixels, so none has {self.reach} on every side; "
-                    "give larger patches or a smaller side"
-                )
+                inputs, edge = F.pad(inputs, [self.reach] * (2 * self.ndim), mode="replicate"), 0
             for image, target in zip(inputs, targets, strict=True):
                 seen = self._neighbourhoods(image.float())
-                inner = (slice(None), *[slice(self.reach, length - self.reach) for length in target.shape[1:]])
+                inner = (slice(None), *[slice(edge, length - edge) for length in target.shape[1:]])
                 wanted = target[inner].float().flatten(1).T
                 gram += (seen.T @ seen).double()
                 moments += (seen.T @ wanted).double()
-        penalty = torch.full((unknowns,), ridge * float(gram.diagonal()[:-1].mean()), dtype=torch.float64)
+        size = max(float(gram.diagonal()[:-1].mean()), torch.finfo(torch.float32).tiny)  # blank images have none
+        penalty = torch.full((unknowns,), ridge * size, dtype=torch.float64)
         penalty[-1] = 0  # the offset is free
         solution = torch.linalg.solve(gram + penalty.diag(), moments)
         self.weight.copy_(solution[:-1].T.reshape(self.weight.shape))
