@@ -24,6 +24,7 @@ from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import ModelInfo, save_model
 from sfumato.models.recipe import parse
 from sfumato.nn.blocks import pad_to_stride
+from sfumato.nn.linear_filter import LinearFilter
 from sfumato.restoration.intervals import sampled_by
 from sfumato.system.errors import RunError
 
@@ -51,6 +52,8 @@ def write_model(path: Path, text: str, *, calibration: Correction | None = None,
     recipe = parse(text)
     channels = 1
     network = seeded(lambda: build_model(recipe.model, channels, channels))
+    if isinstance(network.start, LinearFilter):
+        network.start.weight[..., 6:9, 6:9] = 1 / 9  # a blur, as if it were fitted
     sides = Normalization((100.0,), (50.0,)), Normalization((10.0,), (4.0,))
     info = ModelInfo(
         recipe,
