@@ -1,7 +1,7 @@
 """Presets: the fields of a new recipe, in three sizes; a recipe names one with the key `preset`.
 
 A field that neither a recipe nor its preset gives has the value of version 0.1, so that what is stored keeps its
-meaning. The choices were made on validation images, at equal processor seconds: see experiments/per_minute.py.
+meaning. experiments/per_minute.py compares presets with other models at equal processor seconds.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ __all__ = ["PRESETS", "Preset", "preset_for", "with_preset"]
 Preset = Literal["small", "default", "large"]
 
 _SHORT_MINUTES = 10.0
-"""Below this time on a CPU, the small network is further on than the default one."""
+"""Below this time on a CPU, the small network gets enough steps, and the default one does not."""
 
-_COMMON: Mapping[str, Mapping[str, Any]] = {
+_MEAN_FIRST: Mapping[str, Mapping[str, Any]] = {
     "model": {
         "activation": "silu",
         "mean_network": True,
@@ -24,12 +24,19 @@ _COMMON: Mapping[str, Mapping[str, Any]] = {
         "read_once": True,
         "scale_network": True,
     },
-    "train": {"mean_share": 0.5, "learning_rate": 1e-3},
+    "train": {"mean_share": 0.5},
     "sample": {"steps": 8, "solver": "gaussian", "mean": "network", "samples": 4},
 }
+"""Mean and scale first; only a diffusion model of U-Nets, whose centre is its mean, can be made so."""
 _SIZES: Mapping[Preset, Mapping[str, Mapping[str, Any]]] = {
-    "small": {"model": {"base": 8, "rate_base": 8, "denoiser_base": 8, "denoiser_scales": 4}},
-    "default": {"model": {"base": 16, "rate_base": 16, "denoiser_base": 8, "denoiser_scales": 4}},
+    "small": {
+        "model": {"base": 8, "rate_base": 8, "denoiser_base": 8, "denoiser_scales": 4},
+        "train": {"learning_rate": 1e-3},
+    },
+    "default": {
+        "model": {"base": 16, "rate_base": 16, "denoiser_base": 8, "denoiser_scales": 4},
+        "train": {"learning_rate": 1e-3},
+    },
     "large": {
         "model": {"base": 64, "rate_base": 32, "denoiser_base": 32, "denoiser_scales": 4},
         "train": {"learning_rate": 3e-4},
@@ -46,7 +53,7 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
-PRESETS: Mapping[Preset, Mapping[str, Any]] = {name: _merged(_COMMON, size) for name, size in _SIZES.items()}
+PRESETS: Mapping[Preset, Mapping[str, Any]] = {name: _merged(_MEAN_FIRST, size) for name, size in _SIZES.items()}
 """Fields of each preset: `small` for minutes on a CPU, `default` for half an hour or more, `large` for a GPU."""
 
 
@@ -63,6 +70,9 @@ def preset_for(minutes: float | None) -> Preset:
 def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a recipe with its `preset` resolved: the recipe's own fields win.
 
+    A regression, a residual target, another network or a model without a mean network takes the learning rate and the
+    base of the preset alone, and is otherwise as in version 0.1.
+
     Raises:
         RecipeError: If no preset has that name.
 
@@ -76,4 +86,15 @@ def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
         return own
     if name not in PRESETS:
         raise RecipeError(f"preset is {name!r}; choose one of {', '.join(PRESETS)}, or leave it out")
-    return _merged(PRESETS[name], own)
+    if _has_mean_first(own.get("model")):
+        return _merged(PRESETS[name], own)
+    size = _SIZES[name]
+    sizes = {"model": {key: size["model"][key] for key in ("base", "rate_base")}, "train": size["train"]}
+    return _merged(sizes, own)
+
+
+def _has_mean_first(model: Any) -> bool:
+    """Whether the mean can be learned first by a model with these own fields."""
+    own = model if isinstance(model, Mapping) else {}
+    usual = {"method": "cvdm", "network": "unet", "residual": False, "mean_network": True}
+    return all(own.get(field, value) == value for field, value in usual.items())

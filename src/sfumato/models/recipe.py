@@ -1,6 +1,6 @@
 """Read, validate and write recipes: the YAML files that describe a run.
 
-Every field has a default that trains, the one of version 0.1; the key ``preset`` gives others, which are better (see
+Every field has a default that trains, the one of version 0.1; the key ``preset`` gives others (see
 :mod:`~sfumato.models.presets`). So a newcomer only gives ``inputs`` and ``targets``. An unknown key raises an
 error with the line and the nearest known name. The resolved recipe is written to the run folder and to the model file.
 """

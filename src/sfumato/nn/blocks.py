@@ -28,7 +28,7 @@ __all__ = [
 
 NormKind = Literal["population", "channel", "instance"]
 Activation = Literal["softplus", "silu"]
-"""Softplus is the paper's; on a CPU, SiLU makes training steps a fifth cheaper, and learns as fast or faster."""
+"""Softplus is the paper's; SiLU costs less on a CPU."""
 
 _MOMENTUM = 0.05
 """Weight of the newest batch in the running averages: they forget their initial value within a hundred steps."""
