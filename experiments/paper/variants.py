@@ -60,6 +60,7 @@ class _ScheduleFromBound(CVDM):
             smoothness=self.smoothness_weight * losses.smoothness(schedule, t),
             mean=target.new_zeros(()),
             scale=target.new_zeros(()),
+            reconstruction=losses.reconstruction(schedule, self.t_min),
         )
 
 

@@ -95,8 +95,8 @@ def test_the_schedule_learns_from_the_noise_while_the_network_learns_from_the_ve
 
 
 def test_total_is_the_sum() -> None:
-    terms = Losses(*(torch.tensor(float(2**k)) for k in range(6)))
-    assert terms.total.item() == 63
+    terms = Losses(*(torch.tensor(float(2**k)) for k in range(7)))
+    assert terms.total.item() == 127
 
 
 def test_a_learned_schedule_gets_gradient_from_smoothness() -> None:

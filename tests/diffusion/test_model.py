@@ -1,6 +1,7 @@
 """CVDM: its options agree with each other, with the formulas, with torch.compile and with lower precision."""
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any, get_args
 
@@ -15,7 +16,8 @@ from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import amplitudes, diffuse, velocity
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.model import Form, Objective, Predicts, Smoothness
-from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LinearSchedule, PaperSchedule
+from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LinearSchedule, PaperSchedule, Schedule
+from sfumato.diffusion.warp import LinearWarp
 from sfumato.nn import UNet
 
 T = torch.tensor([0.2, 0.5, 0.9])
@@ -148,6 +150,37 @@ def test_elbo_is_the_integral_from_t_min(t_min: float) -> None:
     ends = [schedule.log_snr(torch.tensor(end, dtype=torch.float64)).item() for end in (t_min, 1.0)]
     got = model.loss(images, images, t, torch.ones_like(images)).diffusion
     assert got.item() == pytest.approx((ends[0] - ends[1]) / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("std", [0.3, 0.5, 1.0])
+def test_elbo_of_an_exact_denoiser_is_the_entropy_whatever_the_rate(std: float) -> None:
+    """For a Gaussian target the bound is tight; without its third term it would fall as rates rise."""
+    number = 5000
+    t = (torch.arange(number, dtype=torch.float64).repeat(2) + 0.5) / number
+    # The error is linear in target and noise, so two signs have the same mean square as all normal numbers.
+    eps = torch.ones(2 * number, 1, 1, 1, dtype=torch.float64)
+    target = std * eps * torch.cat([eps[:number], -eps[:number]])
+
+    def bound(rate: float) -> Losses:
+        schedule = Schedule(torch.full_like(eps[:1], rate), LinearWarp(0.01, 1.99), rate)
+        model = CVDM(lambda _: schedule, _exact_noise(std), predicts="noise", objective="elbo", t_min=1e-3)
+        return model.loss(torch.zeros_like(target), target, t, eps)
+
+    totals = [bound(rate) for rate in (8.0, 40.0)]
+    entropy = math.log(2 * math.pi * math.e * std**2) / 2
+    for terms in totals:
+        assert (terms.diffusion + terms.prior + terms.reconstruction).item() == pytest.approx(entropy, abs=0.01)
+    assert (totals[0].diffusion + totals[0].prior - totals[1].diffusion - totals[1].prior).item() > 0.5
+
+
+def _exact_noise(std: float) -> Callable[[Tensor], Tensor]:
+    """The expected noise in a diffused Gaussian of mean 0."""
+
+    def network(seen: Tensor) -> Tensor:
+        gamma, noisy = seen[:, 1:2], seen[:, 2:3]
+        return (1 - gamma).sqrt() / (gamma * std**2 + 1 - gamma) * noisy
+
+    return network
 
 
 def test_default_objective_follows_the_prediction() -> None:

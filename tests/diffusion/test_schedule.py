@@ -294,6 +294,18 @@ def test_rates_start_an_eighth_of_the_way_up(bounds: dict[str, Any], start: floa
         torch.testing.assert_close(module(condition).rate, torch.full_like(module(condition).rate, start))
 
 
+def test_log_rates_move_by_factors_and_stay_within_their_bounds() -> None:
+    """The same change of the network's output multiplies a low and a high rate alike, unlike with even rates."""
+    raw = torch.tensor([-200.0, -1.0, 0.0, 1.0, 200.0], dtype=torch.float64).reshape(1, 1, 1, 5)
+    module = LearnedSchedule(lambda images: images, rate_min=4.0, rate_max=64.0, rate_init=16.0, log_rates=True)
+    schedule = module(raw)
+    place = 1 / (1 + math.exp(-1.0))
+    expected = [4.0, 4 * 16 ** (1 - place), 16.0, 4 * 16**place, 64.0]
+    assert schedule.rate.flatten().tolist() == pytest.approx(expected, rel=1e-12)
+    assert schedule.reference_rate == 16.0
+    assert GlobalSchedule(rate_min=4.0, rate_max=60.0, log_rates=True)(raw).rate.item() == pytest.approx(11.0, rel=1e-6)
+
+
 def test_cosine_starts_at_its_offset() -> None:
     """beta(0) = 2 theta' tan(theta_0) with theta_0 = (pi/2) s/(1+s)."""
     start, end = math.pi / 2 * 0.05 / 1.05, math.acos(0.1 * math.cos(math.pi / 2 * 0.05 / 1.05))

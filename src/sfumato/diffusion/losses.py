@@ -3,6 +3,7 @@ r"""The training objective, one function per term; every term is a mean over pix
 .. math:: L = L_{diffusion} + L_{prior} + L_{consistency} + \alpha L_{smoothness} \qquad [CVDM Eq. 6]
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ __all__ = [
     "diffusion",
     "mean",
     "prior",
+    "reconstruction",
     "scale",
     "schedule_share",
     "smoothness",
@@ -41,11 +43,20 @@ class Losses(NamedTuple):
     """Mean square error of the mean network; 0 without one."""
     scale: Tensor
     """Error of the scale network, a negative log-likelihood; 0 without one."""
+    reconstruction: Tensor
+    """What is unknown of the target after the last step, for the exact bound; 0 for other objectives."""
+
+    @classmethod
+    def of_mean(cls, error: Tensor) -> "Losses":
+        """The terms of a model whose mean alone learns."""
+        nothing = torch.zeros_like(error)
+        return cls(nothing, nothing, nothing, nothing, mean=error, scale=nothing, reconstruction=nothing)
 
     @property
     def total(self) -> Tensor:
         """The total that training minimises: the plain sum."""
-        return self.diffusion + self.prior + self.consistency + self.smoothness + self.mean + self.scale
+        bound = self.diffusion + self.prior + self.reconstruction
+        return bound + self.consistency + self.smoothness + self.mean + self.scale
 
 
 def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -122,6 +133,22 @@ def prior(schedule: Schedule, target: Tensor) -> Tensor:
     end = marginal(target, schedule.log_gamma(torch.ones((), dtype=target.dtype, device=target.device)))
     unit = Gaussian(torch.zeros_like(end.mean), torch.ones_like(end.var))
     return gaussian_kl(end, unit).mean()
+
+
+def reconstruction(schedule: Schedule, t_min: float) -> Tensor:
+    r"""What is unknown of the target at the least noise, :math:`-E \log p(y | z_{t_{min}}, x)`.  [CVDM App. D]
+
+    .. math:: p(y | z) = N(z/a, s^2/a^2) \quad\Rightarrow\quad \tfrac12 [1 + \log 2\pi - \log SNR(t_{min})]
+
+    The third term of the bound. Prior and diffusion alone fall as rates rise, since less of the target is then left to
+    explain between t_min and 1; with this term the bound of an exact denoiser is the same for all rates.
+
+    Args:
+        schedule: Bound to the condition.
+        t_min: Where the times of the diffusion term start, above 0.
+    """
+    start = torch.as_tensor(t_min, dtype=schedule.rate.dtype, device=schedule.rate.device)
+    return (1 + math.log(2 * math.pi) - schedule.log_snr(start)).mean() / 2
 
 
 def consistency(schedule: Schedule, t: Tensor) -> Tensor:

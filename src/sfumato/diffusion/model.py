@@ -25,9 +25,10 @@ Form = Literal["clean", "noise", "velocity"]
 
 Objective = Literal["min_snr", "velocity", "noise", "elbo"]
 """The square error that the network learns from. ``min_snr`` weights the velocity's by min(1, 20 / SNR): where noise is
-faint, its error is mostly unpredictable. ``elbo`` weights the noise's by -SNR'/SNR, the exact bound on [t_min, 1]. The
-schedule learns from the noise's error, as in the paper, and with ``elbo`` from the bound. The velocity's error is least
-where there is no noise, so if the schedule learned from it, all rates would fall to their lower bound."""
+faint, its error is mostly unpredictable. ``elbo`` weights the noise's by -SNR'/SNR and is, with prior and
+reconstruction, the exact bound. The schedule learns from the noise's error, as in the paper, and with ``elbo`` from the
+bound. The velocity's error is least where there is no noise, so if the schedule learned from it, all rates would fall
+to their lower bound."""
 
 _MOST_SNR = 20.0
 """Above this SNR, ``min_snr`` lowers the weight, as Hang et al. 2023 (arXiv 2303.09556) do above 5. With 5, narrow
@@ -281,6 +282,7 @@ class CVDM(nn.Module):
             shown, level = (losses.with_gradient_times(share, values) for values in (noisy, log_gamma))
             v_hat = self.predict(shown, level, known.seen, form="velocity")
             diffusion = losses.velocity_diffusion(v_hat, noisy, diffused, eps, log_gamma, weight)
+        nothing = target.new_zeros(())
         return Losses(
             diffusion=diffusion,
             prior=losses.prior(schedule, diffused),
@@ -288,6 +290,7 @@ class CVDM(nn.Module):
             smoothness=self.smoothness_weight * _CURVATURES[self.smoothness](schedule, t),
             mean=mean,
             scale=scale,
+            reconstruction=losses.reconstruction(schedule, self.t_min) if self.objective == "elbo" else nothing,
         )
 
     def _of_known(self, known: Known, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -301,9 +304,9 @@ class CVDM(nn.Module):
         return mean, losses.scale(left, (known.scale / 2).log())
 
     def _only_mean(self, condition: Tensor, target: Tensor) -> Losses:
-        center, nothing = self.center(condition), target.new_zeros(())
+        center = self.center(condition)
         assert center is not None, "only a model with a mean network learns its mean alone"
-        return Losses(nothing, nothing, nothing, nothing, mean=losses.mean(target, center), scale=nothing)
+        return Losses.of_mean(losses.mean(target, center))
 
     def _weight(self, schedule: Schedule, t: Tensor, log_gamma: Tensor) -> Tensor | None:
         """Weight of the square error at times t, shape of the rate; None for 1."""
@@ -316,7 +319,7 @@ class CVDM(nn.Module):
 
     def validated(self, terms: Losses) -> Tensor:
         """The terms that measure how good a model is; the others only guide learning."""
-        return terms.mean if self.learns == "mean" else terms.diffusion + terms.prior
+        return terms.mean if self.learns == "mean" else terms.diffusion + terms.prior + terms.reconstruction
 
     def forward(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The same as :meth:`loss`; training calls this one, so that DistributedDataParallel is involved."""

@@ -77,5 +77,4 @@ class Regression(CVDM):
         """
         self._check_batch(condition, target, t, eps)
         center, _ = self._center_and_features(condition)
-        nothing, error = target.new_zeros(()), losses.mean(target, center)
-        return Losses(nothing, nothing, nothing, nothing, mean=error, scale=nothing)
+        return Losses.of_mean(losses.mean(target, center))

@@ -127,6 +127,12 @@ class LearnedSchedule(nn.Module):
     .. math:: \lambda(x) = \lambda_{min} + (\lambda_{max} - \lambda_{min}) \sigma(network(x)),
               \qquad e^{-\lambda_{max}} \le \gamma(1, x) \le e^{-\lambda_{min}}
 
+    or, with ``log_rates``, the same of its logarithm,
+
+    .. math:: \log\lambda(x) = \log\lambda_{min} + \log(\lambda_{max}/\lambda_{min})\, \sigma(network(x)),
+
+    which moves low rates as easily as high ones, so that the bounds can be wide.
+
     Normalising :math:`\rho(1) = 1` fixes the gauge :math:`(\lambda, \rho) \to (c\lambda, \rho/c)`, so rates of
     different runs can be compared.  [CVDM Sec. 3.2]
 
@@ -137,6 +143,8 @@ class LearnedSchedule(nn.Module):
         rate_max: Upper bound: a noise-predicting network's error is amplified by up to exp(rate_max / 2).
         rate_init: Rate before training; if not given, an eighth of the way from the lower to the upper bound.
         num_units: Units of the :class:`~sfumato.diffusion.warp.TimeWarp`.
+        log_rates: The network gives the rate's logarithm. The sampling grid is then that of ``rate_init``, otherwise
+            that of ``rate_min``.
 
     Example:
         >>> from sfumato.nn import UNet
@@ -153,6 +161,7 @@ class LearnedSchedule(nn.Module):
         rate_max: float = 40.0,
         rate_init: float | None = None,
         num_units: int = 64,
+        log_rates: bool = False,
     ) -> None:
         super().__init__()
         if rate_init is None:
@@ -162,13 +171,18 @@ class LearnedSchedule(nn.Module):
         self.network = network
         self.warp = TimeWarp(num_units)
         self.rate_min, self.rate_max = rate_min, rate_max
-        self.raw_init = math.log((rate_init - rate_min) / (rate_max - rate_init))
+        self.log_rates, self.reference_rate = log_rates, rate_init if log_rates else rate_min
+        low, start, high = (math.log(rate) if log_rates else rate for rate in (rate_min, rate_init, rate_max))
+        self.raw_init = math.log((start - low) / (high - start))
 
     def forward(self, condition: Tensor) -> Schedule:
         """Run the rate network once and bind the schedule to ``condition``, shape (B, K, *spatial)."""
-        raw = self.network(condition).to(condition.dtype) + self.raw_init
-        rate = self.rate_min + (self.rate_max - self.rate_min) * raw.sigmoid()
-        return Schedule(rate, self.warp, reference_rate=self.rate_min)
+        place = (self.network(condition).to(condition.dtype) + self.raw_init).sigmoid()
+        if self.log_rates:
+            rate = self.rate_min * (math.log(self.rate_max / self.rate_min) * place).exp()
+        else:
+            rate = self.rate_min + (self.rate_max - self.rate_min) * place
+        return Schedule(rate, self.warp, self.reference_rate)
 
 
 class GlobalSchedule(LearnedSchedule):
@@ -179,12 +193,26 @@ class GlobalSchedule(LearnedSchedule):
         rate_max: Upper bound of the rate.
         rate_init: Rate before training; if not given, an eighth of the way from the lower to the upper bound.
         num_units: Units of the :class:`~sfumato.diffusion.warp.TimeWarp`.
+        log_rates: As for :class:`LearnedSchedule`.
     """
 
     def __init__(
-        self, *, rate_min: float = 8.0, rate_max: float = 40.0, rate_init: float | None = None, num_units: int = 64
+        self,
+        *,
+        rate_min: float = 8.0,
+        rate_max: float = 40.0,
+        rate_init: float | None = None,
+        num_units: int = 64,
+        log_rates: bool = False,
     ) -> None:
-        super().__init__(_OneNumber(), rate_min=rate_min, rate_max=rate_max, rate_init=rate_init, num_units=num_units)
+        super().__init__(
+            _OneNumber(),
+            rate_min=rate_min,
+            rate_max=rate_max,
+            rate_init=rate_init,
+            num_units=num_units,
+            log_rates=log_rates,
+        )
 
 
 class _OneNumber(nn.Module):

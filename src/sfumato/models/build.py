@@ -252,9 +252,9 @@ def _schedule(model: "ModelRecipe", condition_channels: int, target_channels: in
     low, high = model.rate_ends
     if model.schedule == "learned":
         rate_network = _rate_network(model, condition_channels, target_channels)
-        return LearnedSchedule(rate_network, rate_min=low, rate_max=high)
+        return LearnedSchedule(rate_network, rate_min=low, rate_max=high, log_rates=model.log_rates)
     if model.schedule == "global":
-        return GlobalSchedule(rate_min=low, rate_max=high)
+        return GlobalSchedule(rate_min=low, rate_max=high, log_rates=model.log_rates)
     if model.schedule == "cosine":
         return CosineSchedule() if model.gamma_end is None else CosineSchedule(model.gamma_end)
     beta_start, beta_end, num_steps = LinearSchedule.SETTINGS[model.schedule.removeprefix("linear_")]

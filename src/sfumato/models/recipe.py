@@ -124,6 +124,8 @@ class ModelRecipe(_Section):
     """Noise variance of the first and last step of a linear schedule, instead of its paper's values."""
     rate_ends: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (8.0, 40.0)
     """Smallest and largest rate of the schedules `learned` and `global`."""
+    log_rates: bool = False
+    """Learn the logarithm of the rate, which moves low rates as easily as high ones."""
     gamma_end: float | None = Field(default=None, gt=0, lt=1)
     """Signal variance at the end of the cosine schedule; 1e-4 by default."""
     predicts: Literal["velocity", "noise"] = "velocity"
@@ -158,6 +160,8 @@ class ModelRecipe(_Section):
         given = self.rate_ends != type(self).model_fields["rate_ends"].default  # a resolved recipe always has the key
         if given and self.schedule not in ("learned", "global"):
             raise ValueError(f"rate_ends belong to a learned rate, and schedule is {self.schedule}: leave it out")
+        if self.log_rates and self.schedule not in ("learned", "global"):
+            raise ValueError(f"log_rates belongs to a learned rate, and schedule is {self.schedule}: leave it out")
         if self.gamma_end is not None and self.schedule != "cosine":
             raise ValueError(f"gamma_end belongs to the cosine schedule, and schedule is {self.schedule}: leave it out")
         return self
