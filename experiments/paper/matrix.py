@@ -48,7 +48,7 @@ class Problem:
 
     Attributes:
         title: For the page.
-        recipe: Stem of the recipe in recipes/small.
+        recipe: Stem of the recipe in experiments/recipes/small_0_1.
         data: Folder of the training images within SFUMATO_DATA; empty for simulated ones.
         sets: Test sets with their number of images.
         crop: Side of the central square of each image that is restored and measured.
