@@ -31,6 +31,14 @@ BIOSR = RECIPES / "microscopy" / "biosr.yaml"
 OF_THE_PAPER = ("as_printed", "cddpm", "simple", "without_smoothness")
 """Ends of the names of recipes that describe the paper's models, whatever ours are."""
 PINNED = sorted(path for kind in OF_THE_PAPER for path in RECIPES.glob(f"*/*_{kind}.yaml"))
+OURS = sorted({path for path in (*FULL, *SMALL) if "imagenet" not in path.stem} - {*PINNED})
+"""Without those for natural images, which have the SR3 network."""
+
+
+def fields_of(path: Path) -> dict[str, Any]:
+    """What a recipe says itself."""
+    found: dict[str, Any] = strict_yaml.read(path.read_text(encoding="utf-8"), source=str(path)).values
+    return found
 
 
 def train(*options: str) -> None:
@@ -53,7 +61,7 @@ def test_full_size_recipes_are_valid_and_have_a_small_twin(path: Path) -> None:
 @pytest.mark.parametrize("path", PINNED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_recipes_of_the_paper_depend_on_no_default(path: Path) -> None:
     """They leave out only fields that are None, which has one meaning in all stored recipes."""
-    own, recipe = strict_yaml.read(path.read_text(encoding="utf-8"), source=str(path)).values, load(path)
+    own, recipe = fields_of(path), load(path)
     assert "preset" not in own
     sections: dict[str, ModelRecipe | SampleRecipe] = {"model": recipe.model, "sample": recipe.sample}
     for name, section in sections.items():
@@ -63,6 +71,14 @@ def test_recipes_of_the_paper_depend_on_no_default(path: Path) -> None:
 
 def test_recipes_of_the_paper_are_all_there() -> None:
     assert len(PINNED) == 12
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_our_own_recipes_leave_model_and_samples_to_a_preset(path: Path) -> None:
+    own, recipe = fields_of(path), load(path)
+    assert own["preset"] == ("small" if path.parent.name == "small" else "large")
+    assert not {"model", "sample"} & own.keys()
+    assert (recipe.model.scale_network, recipe.sample.mean) == (True, "network")
 
 
 @pytest.mark.parametrize("steps", [3, pytest.param(20, marks=pytest.mark.slow)])
