@@ -186,7 +186,7 @@ def draw_reverse(model: Exact, target: Tensor, condition: Tensor) -> Any:
 def draw_networks() -> None:
     """The two networks at the paper's sizes, from the networks themselves."""
     for name, base, channels in (("rate", 32, 1), ("noise", 64, 3)):
-        network = UNet(channels, 1, base=base)
+        network = UNet(channels, 1, base=base, norm="channel")
         path = FIGURES / f"method_{name}_network.svg"
         draw_network(network, channels, title=f"{name} network").savefig(path, metadata={"Date": None})
 

@@ -7,8 +7,8 @@
 
 The first has a Gaussian posterior with correlated pixels, whose risk is known in closed form: a truth minus the mean of
 N draws, over their standard deviation, is Student's t with N - 1 degrees of freedom, times the root of 1 + 1/N. MODEL
-is of recipes/small/biosr.yaml for the second, of recipes/small/w2s.yaml for the third, whose images are found through
-SFUMATO_DATA. With --write figures go into experiments/results/calibration_guarantee.csv and docs/figures.
+is of experiments/recipes/small_0_1/biosr.yaml for the second, of w2s.yaml beside it for the third, whose images are
+found through SFUMATO_DATA. With --write figures go into experiments/results/calibration_guarantee.csv and docs/figures.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python experiments/paper_small.py --list                                # cells, their state, expected minutes
     python experiments/paper_small.py --run --tier 1 --work runs --jobs 2   # train and measure what is missing; resumes
-    python experiments/paper_small.py --run qpi/cvdm/0 --work runs          # one cell
-    python experiments/paper_small.py --rerun qpi/cvdm/0 --work new         # does it give what is stored?
+    python experiments/paper_small.py --run qpi/cvdm_0_1/0 --work runs      # one cell
+    python experiments/paper_small.py --rerun qpi/cvdm_0_1/0 --work new     # does it give what is stored?
     python experiments/paper_small.py --report                              # tables and figures of docs/results.md
     python experiments/paper_small.py --pictures --work runs                # restorations and schedules of models
     python experiments/paper_small.py --check                               # the page says what the figures say

@@ -27,7 +27,7 @@ class QuantileHead(nn.Module):
 
     def __init__(self, condition_channels: int, target_channels: int) -> None:
         super().__init__()
-        self.network = UNet(condition_channels, 2 * target_channels, base=_BASE, num_scales=_SCALES)
+        self.network = UNet(condition_channels, 2 * target_channels, base=_BASE, num_scales=_SCALES, norm="channel")
 
     def forward(self, condition: Tensor) -> Tensor:
         """Both quantiles, the lower one first."""

@@ -5,7 +5,7 @@
     python experiments/w2s_denoising.py --report runs/w2s --write   # table, learning curve and panel of docs/w2s.md
     python experiments/w2s_denoising.py --check                     # the stored figures against their bars
 
-The images are found through the environment variable SFUMATO_DATA. Both runs have the recipe recipes/small/w2s.yaml and
+The images are found through the environment variable SFUMATO_DATA. Both have the recipe recipes/small_0_1/w2s.yaml and
 differ in `model.norm` alone. PSNR is taken after the affine fit that brings a picture closest to the truth, since noisy
 and clean images were stretched separately, over the range between the 0.1 and 99.9 percentiles of the clean image. The
 rival is the Gaussian blur of the noisy image, of the one width that is best on the images it is measured on. The
@@ -40,7 +40,7 @@ WIDTHS = np.arange(0.5, 4.01, 0.25)
 VALIDATION_FIELD = "069"
 SUBSETS = ("test", "validation")
 SHOWN = ("085_0", "101_1", "117_2")
-RECIPE = Path(__file__).parents[1] / "recipes" / "small" / "w2s.yaml"
+RECIPE = Path(__file__).parent / "recipes" / "small_0_1" / "w2s.yaml"
 RESULTS = Path(__file__).parent / "results" / "w2s.csv"
 
 Picture = NDArray[np.float64]

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.matrix import CELLS, POWERS, PROBLEMS, SAMPLES
+from paper.matrix import CELLS, CVDM_0_1, POWERS, PROBLEMS, SAMPLES
 from paper.stored import Figures, common_images, values_on_common
 from sfumato.statistics.significance import interval, paired_test, ratio_interval
 
@@ -395,11 +395,11 @@ QPI, MICRO, FREE, NOISY = "qpi", "microscopy", "noise-free", "noisy"
 BOTH = ((QPI, FREE), (MICRO, "fields"))
 """Problems with two seeds, and the test set of each that claims are judged on."""
 ANCESTRAL_CDDPM = "cddpm_paper:ancestral"
-OURS = ("cvdm", "cvdm_population", "cvdm_lower_rates")
+OURS = (CVDM_0_1, "cvdm_population", "cvdm_lower_rates")
 """As all of the page has it; with what recipes normalise over by default; and with the rates that attempts promise."""
 AGAINST_FIXED = (
-    ("cvdm", "cddpm_tuned"),
-    ("cvdm", "cddpm_cosine"),
+    (CVDM_0_1, "cddpm_tuned"),
+    (CVDM_0_1, "cddpm_cosine"),
     ("cvdm_population", "cddpm_tuned_population"),
     ("cvdm_lower_rates", "cddpm_tuned_population"),
 )
@@ -425,9 +425,9 @@ CLAIMS: Sequence[Claim] = (
             better(QPI, FREE, metric, one, other, seeds=seeds)
             for metric in ("MAE", "MS-SSIM")
             for one, other, seeds in (
-                ("cvdm", "cvdm_simple", 2),
+                (CVDM_0_1, "cvdm_simple", 2),
                 ("cvdm_simple", "cddpm_velocity", 1),
-                ("cvdm", "us_tie", 2),
+                (CVDM_0_1, "us_tie", 2),
             )
         ],
     ),
@@ -443,10 +443,10 @@ CLAIMS: Sequence[Claim] = (
             check
             for group in STRUCTURES
             for check in (
-                not_worse(MICRO, "fields", "MS-SSIM", "cvdm", "cddpm_tuned", group=group, away_from=1, seeds=2),
-                not_worse(MICRO, "fields", "MAE", "cvdm", "cddpm_tuned", group=group, seeds=2),
+                not_worse(MICRO, "fields", "MS-SSIM", CVDM_0_1, "cddpm_tuned", group=group, away_from=1, seeds=2),
+                not_worse(MICRO, "fields", "MAE", CVDM_0_1, "cddpm_tuned", group=group, seeds=2),
                 *(
-                    better(MICRO, "fields", metric, "cvdm", other, group=group, seeds=2, away_from=away_from)
+                    better(MICRO, "fields", metric, CVDM_0_1, other, group=group, seeds=2, away_from=away_from)
                     for other, metric in (("cddpm_tuned", "resolution single"), ("dfcan", SINGLE_TO_WHOLE))
                     for away_from in FINER_AND_NEARER
                 ),
@@ -457,7 +457,7 @@ CLAIMS: Sequence[Claim] = (
         "3",
         "Natural super-resolution: within 0.1 dB of the tuned CDDPM with nothing tuned.",
         "The 95% interval of the difference in PSNR to `cddpm_tuned` stays above -0.1 dB.",
-        [within_difference("natural_x4", "kodak", "PSNR", "cvdm", "cddpm_tuned", margin=0.1)],
+        [within_difference("natural_x4", "kodak", "PSNR", CVDM_0_1, "cddpm_tuned", margin=0.1)],
     ),
     Claim(
         "4",
@@ -466,7 +466,7 @@ CLAIMS: Sequence[Claim] = (
         "is larger.",
         [
             bounded(QPI, FREE, "gamma width", "cvdm_no_smoothness", high=0.1),
-            better(QPI, FREE, "MAE", "cvdm", "cvdm_no_smoothness"),
+            better(QPI, FREE, "MAE", CVDM_0_1, "cvdm_no_smoothness"),
             bounded(QPI, FREE, "gamma width", "cvdm_two_networks_no_smoothness", high=0.1),
             better(QPI, FREE, "MAE", "cvdm_two_networks", "cvdm_two_networks_no_smoothness"),
         ],
@@ -477,8 +477,8 @@ CLAIMS: Sequence[Claim] = (
         "The ratio of the integral of beta, structure over background (Otsu's threshold of the truth), is above 1.01 "
         "in microscopy and below 0.99 in phase, by its 95% interval over images.",
         [
-            bounded(MICRO, "fields", "beta structure / background", "cvdm", low=1.01),
-            bounded(QPI, FREE, "beta structure / background", "cvdm", high=0.99),
+            bounded(MICRO, "fields", "beta structure / background", CVDM_0_1, low=1.01),
+            bounded(QPI, FREE, "beta structure / background", CVDM_0_1, high=0.99),
         ],
     ),
     Claim(
@@ -486,7 +486,7 @@ CLAIMS: Sequence[Claim] = (
         "The variance of samples correlates with the error and with the integral of beta.",
         "Rank correlations over the pixels of each image; the 95% interval of their mean over images is above 0.",
         [
-            bounded(problem, test_set, metric, "cvdm", low=0)
+            bounded(problem, test_set, metric, CVDM_0_1, low=0)
             for problem, test_set in BOTH
             for metric in ("std-error", "std-beta")
         ],
@@ -497,7 +497,7 @@ CLAIMS: Sequence[Claim] = (
         "The propagated phase explains the defocused image better on the mean over specimens, by the 95% interval of "
         "the ratio, Student's of three. CDDPM is `cddpm_velocity`, with the "
         "paper's linear schedule and all else as in CVDM.",
-        [ratio_of_means("real_phase", "specimens", ("forward error",) * 2, ("cvdm", "cddpm_velocity"), high=1)],
+        [ratio_of_means("real_phase", "specimens", ("forward error",) * 2, (CVDM_0_1, "cddpm_velocity"), high=1)],
     ),
     Claim(
         "8",
@@ -508,17 +508,26 @@ CLAIMS: Sequence[Claim] = (
         "500 steps take an hour of a core, so they have four images, and intervals are Student's.",
         [
             *(
-                not_worse(problem, test_set, metric, f"cvdm:2m {calls}", f"cvdm:ancestral 500{grid}", away_from=best)
+                not_worse(
+                    problem,
+                    test_set,
+                    metric,
+                    f"{CVDM_0_1}:2m {calls}",
+                    f"{CVDM_0_1}:ancestral 500{grid}",
+                    away_from=best,
+                )
                 for problem, test_set in BOTH
                 for calls in (16, 32)
                 for grid in ("", " log-SNR")
                 for metric, best in (("MAE", None), ("MS-SSIM", 1), ("CRPS", None))
             ),
             *(
-                ratio_of_means(problem, test_set, ("seconds",) * 2, ("cvdm:ancestral 500", "cvdm:2m 32"), low=14)
+                ratio_of_means(
+                    problem, test_set, ("seconds",) * 2, (f"{CVDM_0_1}:ancestral 500", f"{CVDM_0_1}:2m 32"), low=14
+                )
                 for problem, test_set in BOTH
             ),
-            bounded(QPI, "timing", "500 steps over 32", "cvdm", low=14),
+            bounded(QPI, "timing", "500 steps over 32", CVDM_0_1, low=14),
         ],
     ),
     Claim(
@@ -529,8 +538,8 @@ CLAIMS: Sequence[Claim] = (
         f"MAE not worse within 1% for both seeds; the gap between the means of two seeds is {GAPS_APART} times "
         "smaller, below which two gaps are a coin flip (F test at 0.05).",
         [
-            not_worse(QPI, FREE, "MAE", "cvdm", "cvdm_two_networks", seeds=2),
-            varies_less(QPI, FREE, "MAE", "cvdm", "cvdm_two_networks"),
+            not_worse(QPI, FREE, "MAE", CVDM_0_1, "cvdm_two_networks", seeds=2),
+            varies_less(QPI, FREE, "MAE", CVDM_0_1, "cvdm_two_networks"),
         ],
     ),
     Claim(
@@ -543,8 +552,10 @@ CLAIMS: Sequence[Claim] = (
             check
             for other in ("ddim", "ancestral")
             for check in (
-                bounded(QPI, FREE, "coverage 90", f"cvdm:{other} 16", high=EXPECTED_COVERAGE),
-                better(QPI, FREE, "coverage 90", "cvdm:2m 16", f"cvdm:{other} 16", away_from=EXPECTED_COVERAGE),
+                bounded(QPI, FREE, "coverage 90", f"{CVDM_0_1}:{other} 16", high=EXPECTED_COVERAGE),
+                better(
+                    QPI, FREE, "coverage 90", f"{CVDM_0_1}:2m 16", f"{CVDM_0_1}:{other} 16", away_from=EXPECTED_COVERAGE
+                ),
             )
         ],
     ),
@@ -556,7 +567,7 @@ CLAIMS: Sequence[Claim] = (
         "of 64-pixel "
         "pieces.",
         [
-            ratio_of_means(QPI, "sizes", (f"MAE {size}", "MAE 1x"), ("cvdm", "cvdm"), high=1.05)
+            ratio_of_means(QPI, "sizes", (f"MAE {size}", "MAE 1x"), (CVDM_0_1, CVDM_0_1), high=1.05)
             for size in ("2x", "4x", "1x by 4x")
         ],
     ),
@@ -565,7 +576,7 @@ CLAIMS: Sequence[Claim] = (
         "At equal steps a draw of CVDM takes at most 1.05 times as long as one of CDDPM.",
         "Best of five draws each, taken in turn in one process; CDDPM is the same noise network with the paper's "
         "linear schedule. Training takes longer: see the costs.",
-        [bounded(QPI, "timing", "ratio to cddpm", "cvdm", high=1.05)],
+        [bounded(QPI, "timing", "ratio to cddpm", CVDM_0_1, high=1.05)],
     ),
 )
 
@@ -606,9 +617,12 @@ GOALS: Sequence[Claim] = (
         "On real phases the transport equation is the reference, so they do not count. "
         "Against Richardson-Lucy every structure counts by itself, too.",
         [
-            *(better(MICRO, "fields", "MAE", "cvdm", "richardson_lucy", group=group, seeds=2) for group in STRUCTURES),
             *(
-                better(problem, test_set, "MAE", "cvdm", other, seeds=2 if problem in (QPI, MICRO) else 1)
+                better(MICRO, "fields", "MAE", CVDM_0_1, "richardson_lucy", group=group, seeds=2)
+                for group in STRUCTURES
+            ),
+            *(
+                better(problem, test_set, "MAE", CVDM_0_1, other, seeds=2 if problem in (QPI, MICRO) else 1)
                 for problem, test_set, other in (
                     (QPI, FREE, "us_tie"),
                     (QPI, NOISY, "us_tie"),
@@ -628,7 +642,7 @@ GOALS: Sequence[Claim] = (
         "The posterior mean lies within 5% of the regression U-Net of the same size and training.",
         "MAE not worse within 5%.",
         [
-            not_worse(problem, test_set, "MAE", "cvdm", "regression", margin=0.05, seeds=2)
+            not_worse(problem, test_set, "MAE", CVDM_0_1, "regression", margin=0.05, seeds=2)
             for problem, test_set in ((QPI, FREE), (QPI, NOISY), (MICRO, "fields"))
         ],
     ),
@@ -639,12 +653,12 @@ GOALS: Sequence[Claim] = (
         "1.25 in eight bands up to the cut-off.",
         [
             *(
-                better(MICRO, "fields", SINGLE_TO_WHOLE, "cvdm", other, away_from=away_from)
+                better(MICRO, "fields", SINGLE_TO_WHOLE, CVDM_0_1, other, away_from=away_from)
                 for other in ("regression", "richardson_lucy")
                 for away_from in FINER_AND_NEARER
             ),
             *(
-                ratio_of_means(MICRO, "fields", (f"{power} single", power), ("cvdm", "truth"), low=0.8, high=1.25)
+                ratio_of_means(MICRO, "fields", (f"{power} single", power), (CVDM_0_1, "truth"), low=0.8, high=1.25)
                 for power in POWERS
             ),
         ],
@@ -659,7 +673,10 @@ GOALS: Sequence[Claim] = (
             check
             for test_set in (FREE, NOISY)
             for check in (
-                *(better(QPI, test_set, "MAE", "cvdm_transport", other) for other in ("us_tie", "tie_uniform", "cvdm")),
+                *(
+                    better(QPI, test_set, "MAE", "cvdm_transport", other)
+                    for other in ("us_tie", "tie_uniform", CVDM_0_1)
+                ),
                 not_worse(QPI, test_set, "MAE", "cvdm_transport", "regression_transport", margin=0.05),
                 bounded(QPI, test_set, "std-error", "cvdm_transport", low=0),
                 bounded(QPI, test_set, "std-beta", "cvdm_transport", low=0),
@@ -675,7 +692,7 @@ CHAIN: Mapping[str, str] = {
     "cddpm_velocity": "prediction and loss: velocity, with less weight where noise is faint",
     "cddpm_0.04_unscaled": "ends of the schedule: as the trials chose",
     "cvdm_simple": "learned schedule, one for all pixels",
-    "cvdm": "rates of every pixel",
+    CVDM_0_1: "rates of every pixel",
     "cvdm_population": "normalisation: over the training set, as recipes have it by default",
     "cvdm_lower_rates": "rates between 6 and 30, not 8 and 40",
 }

@@ -12,6 +12,7 @@ from typing import Any, Literal
 __all__ = [
     "CELLS",
     "CHANNEL",
+    "CVDM_0_1",
     "DEFAULT",
     "EFFORTS",
     "HALF_PRECISION",
@@ -29,6 +30,8 @@ __all__ = [
     "trials",
 ]
 
+CVDM_0_1 = "cvdm_0_1"
+"""The method with version 0.1's defaults, of which all else is one change; today's is in experiments/per_minute.py."""
 SAMPLES = 32
 """Draws whose mean is an estimate."""
 TRIAL_SAMPLES, TRIAL_IMAGES, TRIAL_CROP, TRIAL_SHARE = 8, 8, 128, 4
@@ -48,7 +51,7 @@ class Problem:
 
     Attributes:
         title: For the page.
-        recipe: Stem of the recipe in recipes/small.
+        recipe: Stem of the recipe in experiments/recipes/small_0_1.
         data: Folder of the training images within SFUMATO_DATA; empty for simulated ones.
         sets: Test sets with their number of images.
         crop: Side of the central square of each image that is restored and measured.
@@ -349,7 +352,7 @@ def _attempts(problem: str) -> list[Cell]:
 def _qpi(seed: int) -> Iterator[Cell]:
     """In the order in which they are wanted; the steps from the paper's CDDPM to the tuned one with one seed."""
     noise = "model.predicts=noise"
-    yield Cell("qpi", "cvdm", seed)
+    yield Cell("qpi", CVDM_0_1, seed)
     yield Cell("qpi", "cddpm_paper", seed, settings=(LINEAR, UNSCALED, noise, INSTANCE), draws=(ANCESTRAL, OWN))
     if seed == 0:
         yield from trials("qpi")
@@ -366,7 +369,7 @@ def _qpi(seed: int) -> Iterator[Cell]:
 
 
 def _microscopy(seed: int) -> Iterator[Cell]:
-    yield Cell("microscopy", "cvdm", seed)
+    yield Cell("microscopy", CVDM_0_1, seed)
     if seed == 0:
         yield from trials("microscopy")
     yield Cell("microscopy", "cddpm_tuned", seed, kind="tuned")
@@ -391,32 +394,32 @@ def _second_tier() -> Iterator[Cell]:
         yield Cell(problem, "cvdm_lower_rates", seed, settings=(POPULATION, "model.rate_ends=[6, 30]"))
     yield Cell("qpi", "cvdm_instance", settings=(INSTANCE,))
     yield Cell("microscopy", "cvdm_not_residual", settings=("model.residual=false",))
-    yield Cell("w2s", "cvdm")
+    yield Cell("w2s", CVDM_0_1)
     yield Cell("w2s", "cvdm_population", settings=(POPULATION,))
     yield Cell("w2s", "cddpm_cosine", settings=(COSINE,))
     yield from (Cell("w2s", name, kind="classical") for name in ("bicubic", "gaussian"))
-    yield Cell("natural_x4", "cvdm")
+    yield Cell("natural_x4", CVDM_0_1)
     yield from trials("natural_x4")
     yield Cell("natural_x4", "cddpm_tuned", kind="tuned")
     yield Cell("natural_x4", "bicubic", kind="classical")
-    yield Cell("tsim_er", "cvdm")
+    yield Cell("tsim_er", CVDM_0_1)
     yield Cell("tsim_er", "cddpm_cosine", settings=(COSINE,))
     yield Cell("tsim_er", "bicubic", kind="classical")
-    yield Cell("real_phase", "cvdm")
+    yield Cell("real_phase", CVDM_0_1)
     yield Cell("real_phase", "cddpm_velocity", settings=(LINEAR,))
     yield from (Cell("real_phase", name, kind="classical") for name in ("best_tie", "flat"))
 
 
 def _solvers(problem: str, tier: int, test_set: str) -> Iterator[Cell]:
     for part, draws in SOLVERS.items():
-        yield Cell(problem, "cvdm", tier=tier, kind="solvers", draws=draws, sets=(test_set,), part=part)
+        yield Cell(problem, CVDM_0_1, tier=tier, kind="solvers", draws=draws, sets=(test_set,), part=part)
 
 
 CELLS: Sequence[Cell] = (
     *(Cell("qpi", name, kind="classical") for name in ("us_tie", "tie_uniform")),
     *_qpi(0),
-    Cell("qpi", "cvdm", kind="sizes"),
-    Cell("qpi", "cvdm", kind="timing"),
+    Cell("qpi", CVDM_0_1, kind="sizes"),
+    Cell("qpi", CVDM_0_1, kind="timing"),
     *(Cell("microscopy", name, kind="classical") for name in ("truth", "bicubic", "wiener", "richardson_lucy")),
     *_microscopy(0),
     *_qpi(1),
@@ -431,7 +434,7 @@ CELLS: Sequence[Cell] = (
 
 
 def cell_named(name: str) -> Cell:
-    """The cell of a name such as ``qpi/cvdm/0``."""
+    """The cell of a name such as ``qpi/cvdm_0_1/0``."""
     for cell in CELLS:
         if cell.name == name:
             return cell

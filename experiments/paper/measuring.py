@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from paper.matrix import EFFORTS, LEVELS, OWN, POWERS, PROBLEMS, TRIAL_IMAGES, Cell, Draw, Problem
+from paper.matrix import CVDM_0_1, EFFORTS, LEVELS, OWN, POWERS, PROBLEMS, TRIAL_IMAGES, Cell, Draw, Problem
 from paper.sources import TestImage, held_out_images, recipe_for
 from paper.stored import Places, Row, label, sets_of
 from sfumato.data.intensity import image_range, scale_to
@@ -529,11 +529,11 @@ def _timing(cell: Cell, places: Places) -> _Found:
 
     equal = _best_in_turn({name: draw(model, BATCH, Draw(steps=16)) for name, model in models.items()}, 5)
     cvdm, cddpm = equal["cvdm"] / BATCH, equal["cddpm"] / BATCH
-    yield "cvdm", "timing", "best of 5", {"seconds": cvdm, "ratio to cddpm": cvdm / cddpm}
+    yield CVDM_0_1, "timing", "best of 5", {"seconds": cvdm, "ratio to cddpm": cvdm / cddpm}
     yield "cddpm", "timing", "best of 5", {"seconds": cddpm}
     ways = (Draw(steps=32), Draw("ancestral", "first_order", 1.0, 500, "uniform"))
     few, many = _best_in_turn({how.name: draw(models["cvdm"], 1, how) for how in ways}, 3).values()
-    yield "cvdm", "timing", "best of 3", {"500 steps over 32": many / few}
+    yield CVDM_0_1, "timing", "best of 3", {"500 steps over 32": many / few}
 
 
 def _best_in_turn(works: dict[str, Callable[[int], object]], repeats: int) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from paper.matrix import CVDM_0_1
+
 __all__ = ["DESCRIPTIONS"]
 
 DESCRIPTIONS: Mapping[str, str] = {
@@ -22,10 +24,10 @@ DESCRIPTIONS: Mapping[str, str] = {
     "cddpm_noise": "`cddpm_paper` with normalisation over channels",
     "cddpm_velocity": "that, predicting velocity, with our loss",
     "cddpm_0.04_unscaled": "that, with the schedule that trials chose",
-    "cddpm_tuned": "conditional diffusion with the fixed schedule that trials chose; all else as in `cvdm`",
+    "cddpm_tuned": "conditional diffusion with the fixed schedule that trials chose; all else as in `cvdm_0_1`",
     "cddpm_cosine": "the same with the cosine schedule, which was not tuned, or came second",
     "cddpm_tuned_population": "`cddpm_tuned` with normalisation over the training set",
-    "cvdm": "the method: a schedule for every pixel, learned with the network; nothing tuned",
+    CVDM_0_1: "the method as in version 0.1: a schedule for every pixel, learned with the network; nothing tuned",
     "cvdm_simple": "CVDM with one learned schedule for all pixels",
     "cvdm_two_networks": "CVDM with the paper's schedule, made of two networks, in place of ours",
     "cvdm_no_smoothness": "CVDM without the smoothness term of the loss",

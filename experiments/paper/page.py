@@ -22,7 +22,7 @@ from paper.claims import (
     in_brackets,
     verdict,
 )
-from paper.matrix import CELLS, DEFAULT, EFFORTS, LEVELS, POWERS, PROBLEMS, SOLVERS, TRIAL_SHARE, Cell, trials
+from paper.matrix import CELLS, CVDM_0_1, DEFAULT, EFFORTS, LEVELS, POWERS, PROBLEMS, SOLVERS, TRIAL_SHARE, Cell, trials
 from paper.methods import DESCRIPTIONS
 from paper.pictures import PICTURES
 from paper.stored import (
@@ -87,7 +87,7 @@ _SHORT: Mapping[str, Sequence[str]] = {
     "classical, tuned": ("us_tie", "tie_uniform", "richardson_lucy", "wiener", "gaussian", "bicubic"),
     "regression": ("regression",),
     "CDDPM, tuned or cosine": ("cddpm_tuned", "cddpm_cosine"),
-    "CVDM": ("cvdm",),
+    "CVDM": (CVDM_0_1,),
     "CDDPM, tuned, recipes' norm": ("cddpm_tuned_population",),
     "CVDM, recipes' norm": ("cvdm_population",),
 }
@@ -238,9 +238,9 @@ def _ablations(figures: Figures) -> str:
     metrics = ("MAE", "MS-SSIM")
     lines = _paired_heads("problem, set", "method, against", metrics)
     for problem, about in PROBLEMS.items():
-        others = [method for method in _methods(problem) if method.startswith("cvdm_")]
+        others = [method for method in _methods(problem) if method.startswith("cvdm_") and method != CVDM_0_1]
         for test_set, method in itertools.product(about.sets, others):
-            other = _CHANGED.get(method, "cvdm")
+            other = _CHANGED.get(method, CVDM_0_1)
             pairs = [_on_common_seeds(problem, method, other, test_set, metric, figures) for metric in metrics]
             lines.append(f"| {problem}, {test_set} | `{method}`, `{other}` | {_paired_columns(pairs)} |")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from paper.matrix import CELLS, PROBLEMS, Cell, Draw
+from paper.matrix import CELLS, CVDM_0_1, PROBLEMS, Cell, Draw
 from paper.measuring import Array, central, classical, comparable, draws_of, effort_of, in_units
 from paper.running import state
 from paper.sources import PICTURED, TestImage, held_out_images, recipe_for
@@ -39,7 +39,7 @@ NAMES = {
     "cddpm_paper": "CDDPM as in the paper",
     "cddpm_tuned": "tuned CDDPM",
     "cvdm_simple": "CVDM-simple",
-    "cvdm": "CVDM",
+    CVDM_0_1: "CVDM",
     "cvdm_transport": "CVDM, shown solutions",
     "dfcan": "DFCAN",
 }
@@ -91,24 +91,24 @@ class Picture:
 _KINDS = ("model", "tuned", "classical")
 
 
-_PHASE, _MICROSCOPY = ("us_tie", "cddpm_paper", "cvdm"), "microscopy"
+_PHASE, _MICROSCOPY = ("us_tie", "cddpm_paper", CVDM_0_1), "microscopy"
 
 PICTURES: Sequence[Picture] = (
     Picture("qpi_methods", "Fig. 4a", "qpi", "coins", _PHASE, "comparison", "Phase from two defocused images"),
     Picture(
-        *("qpi_ablation", "Fig. of App. K", "qpi", "camera", ("cddpm_paper", "cvdm_simple", "cvdm"), "comparison"),
+        *("qpi_ablation", "Fig. of App. K", "qpi", "camera", ("cddpm_paper", "cvdm_simple", CVDM_0_1), "comparison"),
         "CDDPM as the paper sets it, one learned schedule for all pixels, and one per pixel",
     ),
     Picture(
-        *("qpi_transport", "", "qpi", "coins", ("tie_uniform", "cvdm", "cvdm_transport"), "comparison"),
+        *("qpi_transport", "", "qpi", "coins", ("tie_uniform", CVDM_0_1, "cvdm_transport"), "comparison"),
         "One Poisson solve, CVDM, and CVDM that is shown such solutions",
     ),
     Picture(
-        *("qpi_schedule", "Fig. of App. J", "qpi", "coins", ("cvdm",), "schedule"),
+        *("qpi_schedule", "Fig. of App. J", "qpi", "coins", (CVDM_0_1,), "schedule"),
         "Beta and gamma of a phase over time, on structure and on background",
     ),
     Picture(
-        *("qpi_mean_std", "Fig. of App. J", "qpi", "coins", ("cvdm",), "mean_and_std"),
+        *("qpi_mean_std", "Fig. of App. J", "qpi", "coins", (CVDM_0_1,), "mean_and_std"),
         f"Mean and standard deviation of {SAMPLES} samples of a phase beside the error",
     ),
     Picture(
@@ -117,7 +117,7 @@ PICTURES: Sequence[Picture] = (
     ),
     *(
         Picture(
-            *(f"microscopy_{other}_{structure}", "Figs. of App. I", _MICROSCOPY, structure, (method, "cvdm")),
+            *(f"microscopy_{other}_{structure}", "Figs. of App. I", _MICROSCOPY, structure, (method, CVDM_0_1)),
             *("comparison", f"{structure}: {told}, with their errors"),
         )
         for other, method, told, structures in (
@@ -138,7 +138,7 @@ PICTURES: Sequence[Picture] = (
     ),
     *(
         Picture(
-            f"microscopy_{kind}_{structure}", figure, _MICROSCOPY, structure, ("cvdm",), kind, f"{structure}: {told}"
+            f"microscopy_{kind}_{structure}", figure, _MICROSCOPY, structure, (CVDM_0_1,), kind, f"{structure}: {told}"
         )
         for structure in ("Microtubules", "ER")
         for kind, figure, told in (
@@ -147,11 +147,11 @@ PICTURES: Sequence[Picture] = (
         )
     ),
     Picture(
-        *("microscopy_samples", "App. M", _MICROSCOPY, "Microtubules", ("cvdm",), "samples"),
+        *("microscopy_samples", "App. M", _MICROSCOPY, "Microtubules", (CVDM_0_1,), "samples"),
         "Samples with their errors, their variance beside the integral of beta, and two zones where they differ most",
     ),
     Picture(
-        *("natural_samples", "Figs. of App. K and M", "natural_x4", "astronaut", ("cvdm",), "samples"),
+        *("natural_samples", "Figs. of App. K and M", "natural_x4", "astronaut", (CVDM_0_1,), "samples"),
         "Super-resolution x4, the red channel: samples with their errors, their variance beside the integral of beta",
     ),
 )

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from paper.matrix import LEVELS, OWN, PROBLEMS, STUDIES, Cell, cell_named
+from paper.matrix import CVDM_0_1, LEVELS, OWN, PROBLEMS, STUDIES, Cell, cell_named
 from paper.provenance import outdated, record
 from paper.sources import make_data, recipe_for
 from paper.stored import Places, Row, chosen_trial, file_of, is_measured, merge, read, read_all, sets_of
@@ -47,7 +47,7 @@ def minutes(cell: Cell, places: Places) -> tuple[float, float]:
     """Expected minutes of training and of measuring on one free core, from the stored costs."""
     costs = _costs(places)
     kind = "cddpm" if cell.method.startswith(("cddpm", "trial")) else cell.method
-    known = costs.get((cell.problem, kind)) or costs.get((cell.problem, "cvdm"), (float("nan"), float("nan")))
+    known = costs.get((cell.problem, kind)) or costs.get((cell.problem, CVDM_0_1), (float("nan"), float("nan")))
     with contextlib.suppress(SystemExit):
         recipe = recipe_for(replace(cell, kind="trial" if cell.kind == "trial" else "model"), places)
         per_step, per_call = known
@@ -251,7 +251,8 @@ def time_cells(cells: Sequence[Cell], places: Places) -> None:
     costs = _costs(places)
     for cell in cells:
         kind = "cddpm" if cell.method.startswith("cddpm") else cell.method
-        if cell.kind != "model" or kind.startswith("cvdm_") or (cell.problem, kind) in costs:
+        is_change = kind.startswith("cvdm_") and kind != CVDM_0_1
+        if cell.kind != "model" or is_change or (cell.problem, kind) in costs:
             continue
         costs[cell.problem, kind] = seconds_of(cell, places)
         print(f"{cell.problem} {kind}: {costs[cell.problem, kind]}", flush=True)

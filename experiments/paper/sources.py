@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PICTURED", "TestImage", "held_out_images", "make_data", "recipe_for"]
 
-RECIPES = Path(__file__).parents[2] / "recipes" / "small"
+RECIPES = Path(__file__).parents[1] / "recipes" / "small_0_1"
 NOISE_SEED = 1000
 """Of the noise of test images: that of no training."""
 _VALIDATION_FIELD = "069"

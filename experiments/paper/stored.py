@@ -13,7 +13,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from paper.matrix import CELLS, OWN, PROBLEMS, SAMPLES, TRIAL_CROP, TRIAL_IMAGES, TRIAL_SAMPLES, Cell, Draw, trials
+from paper.matrix import (
+    CELLS,
+    CVDM_0_1,
+    OWN,
+    PROBLEMS,
+    SAMPLES,
+    TRIAL_CROP,
+    TRIAL_IMAGES,
+    TRIAL_SAMPLES,
+    Cell,
+    Draw,
+    trials,
+)
 from sfumato.system.atomic_files import replace_text
 from sfumato.training.run_folder import RunFolder
 
@@ -189,7 +201,7 @@ def _quoted(text: object) -> str:
 def expected(cell: Cell, places: Places) -> dict[tuple[str, str], int]:
     """How many images a cell has when it is measured, by label and set."""
     if cell.kind == "timing":
-        return {("cvdm", "timing"): 2}
+        return {(CVDM_0_1, "timing"): 2}
     if cell.kind in ("sizes", "levels"):
         return {(cell.method, cell.kind): places.num_images(cell, sets_of(cell, OWN)[0], OWN)}
     return {

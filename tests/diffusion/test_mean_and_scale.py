@@ -68,10 +68,10 @@ def build(*, with_start: bool = True) -> CVDM:
         start.weight[0, 0, 1, 1] = 0.5
     return CVDM(
         CosineSchedule(),
-        UNet(5, 1, base=4, num_scales=2),
-        mean_network=UNet(2 if with_start else 1, 1, base=4, num_scales=2),
+        UNet(5, 1, base=4, num_scales=2, norm="channel"),
+        mean_network=UNet(2 if with_start else 1, 1, base=4, num_scales=2, norm="channel"),
         start=start,
-        scale_network=UNet(2, 1, base=4, num_scales=2),
+        scale_network=UNet(2, 1, base=4, num_scales=2, norm="channel"),
     )
 
 
@@ -86,7 +86,7 @@ def test_the_centre_is_the_start_and_its_correction() -> None:
     torch.testing.assert_close(model.center(condition), 0.5 * condition + 2)
     assert known.seen.shape == (2, 3, 8, 8)
     assert model.start is not None
-    regression = Regression(UNet(2, 1, base=4, num_scales=2), start=model.start)
+    regression = Regression(UNet(2, 1, base=4, num_scales=2, norm="channel"), start=model.start)
     torch.testing.assert_close(regression.center(condition), 0.5 * condition)
 
 
@@ -135,7 +135,7 @@ def test_the_scale_cannot_spoil_the_mean() -> None:
 
 def test_a_residual_has_no_other_centre() -> None:
     with pytest.raises(ValueError, match="one centre"):
-        CVDM(CosineSchedule(), UNet(3, 1, base=4), start=LinearFilter(1, 1), residual=True)
+        CVDM(CosineSchedule(), UNet(3, 1, base=4, norm="channel"), start=LinearFilter(1, 1), residual=True)
 
 
 def read_once(**options: object) -> CVDM:

@@ -32,8 +32,10 @@ def batch(channels_in: int, channels_out: int, *spatial: int) -> tuple[Tensor, T
 
 def build(channels_in: int = 1, channels_out: int = 1, ndim: int = 2, num_scales: int = 3, **options: Any) -> CVDM:
     seen = channels_in + 2 * channels_out + (channels_out if options.get("mean_network") else 0)
-    rate = seeded(lambda: UNet(channels_in, channels_out, base=4, num_scales=num_scales, ndim=ndim), seed=1)
-    network = seeded(lambda: UNet(seen, channels_out, base=4, num_scales=num_scales, ndim=ndim), seed=2)
+    rate = seeded(
+        lambda: UNet(channels_in, channels_out, base=4, num_scales=num_scales, ndim=ndim, norm="channel"), seed=1
+    )
+    network = seeded(lambda: UNet(seen, channels_out, base=4, num_scales=num_scales, ndim=ndim, norm="channel"), seed=2)
     return CVDM(LearnedSchedule(rate), network, target_channels=channels_out, **options)
 
 
@@ -212,7 +214,7 @@ def test_residual_target_diffuses_the_difference() -> None:
 
 
 def test_zero_mean_diffusion_trains_its_mean_by_square_error_alone() -> None:
-    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2), seed=7)
+    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2, norm="channel"), seed=7)
     model = build(mean_network=mean_network)
     condition, target, t, eps = batch(1, 1, 16, 16)
     losses = model.loss(condition, target, t, eps)
@@ -224,8 +226,8 @@ def test_zero_mean_diffusion_trains_its_mean_by_square_error_alone() -> None:
 
 
 SCHEDULES: dict[str, Callable[[], nn.Module]] = {
-    "learned": lambda: LearnedSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2))),
-    "paper": lambda: PaperSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2)), num_units=16),
+    "learned": lambda: LearnedSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2, norm="channel"))),
+    "paper": lambda: PaperSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2, norm="channel")), num_units=16),
     "global": lambda: GlobalSchedule(),
     "linear": lambda: LinearSchedule.named("qpi"),
     "cosine": lambda: CosineSchedule(),
@@ -234,7 +236,7 @@ SCHEDULES: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_trains_and_predicts(name: str) -> None:
-    network = seeded(lambda: UNet(3, 1, base=4, num_scales=2))
+    network = seeded(lambda: UNet(3, 1, base=4, num_scales=2, norm="channel"))
     model = CVDM(SCHEDULES[name](), network)
     losses = model.loss(*batch(1, 1, 16, 16))
     losses.total.backward()
@@ -249,7 +251,7 @@ def test_the_papers_schedule_learns_on_where_its_gamma_exceeds_one() -> None:
         schedule.warp.rho_network.bias.fill_(-0.1)
     times = torch.linspace(0.01, 1, 100)
     assert schedule.warp(times).rho.min() < -1e-3
-    model = CVDM(schedule, seeded(lambda: UNet(3, 1, base=4, num_scales=2)))
+    model = CVDM(schedule, seeded(lambda: UNet(3, 1, base=4, num_scales=2, norm="channel")))
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     condition, target, _, eps = batch(1, 1, 16, 16)
     for seed in range(60):
@@ -306,14 +308,20 @@ def test_compiles_to_machine_code() -> None:
 
 @pytest.mark.parametrize("name", ["paper", "global", "linear", "cosine"])
 def test_every_schedule_compiles(name: str) -> None:
-    model, inputs = CVDM(SCHEDULES[name](), seeded(lambda: UNet(3, 1, base=4, num_scales=2))), batch(1, 1, 16, 16)
+    model, inputs = (
+        CVDM(SCHEDULES[name](), seeded(lambda: UNet(3, 1, base=4, num_scales=2, norm="channel"))),
+        batch(1, 1, 16, 16),
+    )
     compiled = torch.compile(model.loss, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(*inputs).total, model.loss(*inputs).total, rtol=1e-5, atol=1e-6)
     torch.compiler.reset()
 
 
 def test_bfloat16_autocast_stays_close() -> None:
-    model = CVDM(LearnedSchedule(seeded(lambda: UNet(1, 1, base=8))), seeded(lambda: UNet(3, 1, base=16)))
+    model = CVDM(
+        LearnedSchedule(seeded(lambda: UNet(1, 1, base=8, norm="channel"))),
+        seeded(lambda: UNet(3, 1, base=16, norm="channel")),
+    )
     inputs = batch(1, 1, 64, 64)
     single = model.loss(*inputs)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -368,7 +376,9 @@ def test_wrong_settings_say_what_to_give(options: dict[str, Any], words: str) ->
 def test_gradient_of_the_rate_is_complete(objective: Objective) -> None:
     """Against a finite difference (float64): through noisy image, the network's gamma, weight and prediction."""
     schedule = GlobalSchedule()
-    model = CVDM(schedule, seeded(lambda: UNet(3, 1, base=4, num_scales=2)), objective=objective).double()
+    model = CVDM(
+        schedule, seeded(lambda: UNet(3, 1, base=4, num_scales=2, norm="channel")), objective=objective
+    ).double()
     inputs = [part.double() for part in batch(1, 1, 16, 16)]
     raw = schedule.get_parameter("network.raw")
     model.loss(*inputs).diffusion.backward()
@@ -383,7 +393,7 @@ def test_gradient_of_the_rate_is_complete(objective: Objective) -> None:
 
 def _random_unet(in_channels: int, std: float) -> nn.Module:
     """With a last layer that is not 0."""
-    network = seeded(lambda: UNet(in_channels, 1, base=4, num_scales=2))
+    network = seeded(lambda: UNet(in_channels, 1, base=4, num_scales=2, norm="channel"))
     nn.init.normal_(network.get_parameter("head.weight"), std=std, generator=torch.Generator().manual_seed(0))
     return network
 
@@ -469,7 +479,7 @@ def test_networks_see_condition_mean_gamma_and_noisy_in_this_order() -> None:
 
 
 def test_mean_is_trained_in_the_targets_units() -> None:
-    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2), seed=7)
+    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2, norm="channel"), seed=7)
     condition, target, t, eps = batch(1, 1, 16, 16)
     losses = build(mean_network=mean_network, scale=0.1).loss(condition, target, t, eps)
     torch.testing.assert_close(losses.mean, (target - mean_network(condition)).square().mean())
@@ -477,7 +487,7 @@ def test_mean_is_trained_in_the_targets_units() -> None:
 
 def test_networks_may_be_lowered_but_not_what_is_made_of_their_output() -> None:
     """Under autocast the rate, the centre and the prediction leave their networks as float32 again."""
-    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2))
+    mean_network = seeded(lambda: UNet(1, 1, base=4, num_scales=2, norm="channel"))
     model = build(mean_network=mean_network)
     condition, noisy, t, _ = batch(1, 1, 16, 16)
     with torch.autocast("cpu", dtype=torch.bfloat16):

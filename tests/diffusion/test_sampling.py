@@ -176,7 +176,7 @@ class Counting(nn.Module):
 
 
 def test_rate_and_mean_networks_run_once() -> None:
-    rate, mean, network = (Counting(UNet(k, 1, base=4, num_scales=2)) for k in (1, 1, 4))
+    rate, mean, network = (Counting(UNet(k, 1, base=4, num_scales=2, norm="channel")) for k in (1, 1, 4))
     model = CVDM(LearnedSchedule(rate), network, mean_network=mean)
     sample(model, torch.zeros(2, 1, 8, 8), num_samples=5, num_steps=7, seed=0)
     assert (rate.calls, mean.calls, network.calls) == (1, 1, 7)
@@ -191,8 +191,10 @@ def test_batch_and_samples_can_be_split(
 ) -> None:
     """What is drawn for an image depends on its number and the sample's, not on what is drawn beside it."""
     ndim = len(spatial)
-    rate = seeded(lambda: UNet(channels_in, channels_out, base=4, num_scales=3, ndim=ndim))
-    network = seeded(lambda: UNet(channels_in + 2 * channels_out, channels_out, base=4, num_scales=3, ndim=ndim))
+    rate = seeded(lambda: UNet(channels_in, channels_out, base=4, num_scales=3, ndim=ndim, norm="channel"))
+    network = seeded(
+        lambda: UNet(channels_in + 2 * channels_out, channels_out, base=4, num_scales=3, ndim=ndim, norm="channel")
+    )
     model = CVDM(LearnedSchedule(rate), network, target_channels=channels_out)
     condition = torch.randn(3, channels_in, *spatial, generator=torch.Generator().manual_seed(0))
     together = sample(model, condition, num_samples=4, num_steps=5, seed=9, **settings)
@@ -215,7 +217,9 @@ def test_center_and_scale_are_undone() -> None:
     """An untrained network predicts v = 0, so xhat = a z, which is z itself at the last call."""
     condition = torch.full((1, 1, 8, 8), 3.0)
     for options, network_channels in (({"residual": True}, 3), ({"mean_network": lambda x: x}, 4)):
-        model = CVDM(LinearSchedule.named("qpi"), UNet(network_channels, 1, base=4), scale=0.01, **options)
+        model = CVDM(
+            LinearSchedule.named("qpi"), UNet(network_channels, 1, base=4, norm="channel"), scale=0.01, **options
+        )
         draws = sample(model, condition, num_samples=4, num_steps=4, seed=0)
         assert float(draws.mean()) == pytest.approx(3.0, abs=0.02)
         assert 0 < float(draws.std()) < 0.02
@@ -288,7 +292,10 @@ def test_draws_of_a_model_in_training_depend_on_the_seed_alone() -> None:
     ],
 )
 def test_wrong_conditions_say_what_to_give(condition: Tensor, words: str) -> None:
-    model = CVDM(LearnedSchedule(UNet(1, 1, base=4, num_scales=2)), UNet(3, 1, base=4, num_scales=2))
+    model = CVDM(
+        LearnedSchedule(UNet(1, 1, base=4, num_scales=2, norm="channel")),
+        UNet(3, 1, base=4, num_scales=2, norm="channel"),
+    )
     with pytest.raises(ValueError, match=words):
         sample(model, condition, num_samples=1, seed=0)
 

@@ -31,8 +31,8 @@ def test_same_seed_same_weights_to_the_bit() -> None:
 
 
 def test_one_batch_overfits() -> None:
-    rate = seeded(lambda: UNet(1, 1, base=4, num_scales=2))
-    network = seeded(lambda: UNet(3, 1, base=8, num_scales=2))
+    rate = seeded(lambda: UNet(1, 1, base=4, num_scales=2, norm="channel"))
+    network = seeded(lambda: UNet(3, 1, base=8, num_scales=2, norm="channel"))
     model = CVDM(LearnedSchedule(rate), network)
     generator = torch.Generator().manual_seed(0)
     condition, target, eps = torch.randn(3, 4, 1, 16, 16, generator=generator)

@@ -36,7 +36,7 @@ def test_the_integral_of_beta() -> None:
     np.testing.assert_allclose(integral_of_beta(bound), bound.rate.detach().numpy(), rtol=1e-4)
     linear = integral_of_beta(LinearSchedule.named("qpi")(torch.zeros(1, 1, 4, 4)))
     np.testing.assert_allclose(linear, 400 * (1e-4 + 0.02) / 2, rtol=1e-5)
-    paper = PaperSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2)))(torch.zeros(1, 1, 8, 8))
+    paper = PaperSchedule(seeded(lambda: UNet(1, 1, base=4, num_scales=2, norm="channel")))(torch.zeros(1, 1, 8, 8))
     t = torch.linspace(0, 1, 20_001)
     exact = torch.trapezoid(paper.warp(t).tau, t) * paper.rate
     np.testing.assert_allclose(integral_of_beta(paper), exact.detach().numpy(), rtol=1e-4)

@@ -140,7 +140,7 @@ def test_dfcan_learns_and_all_its_weights_have_gradients() -> None:
 
 @pytest.mark.parametrize(("residual", "channels"), [(False, 1), (True, 1), ("last", 3)])
 def test_regression_is_its_network_whatever_time_and_noise(residual: Residual, channels: int) -> None:
-    model = Regression(seeded(lambda: UNet(channels, 1, base=4, num_scales=2)), residual=residual)
+    model = Regression(seeded(lambda: UNet(channels, 1, base=4, num_scales=2, norm="channel")), residual=residual)
     generator = torch.Generator().manual_seed(0)
     target, eps = torch.randn(2, 2, 1, 16, 16, generator=generator)
     condition = torch.randn(2, channels, 16, 16, generator=generator)

@@ -1,5 +1,6 @@
 """From recipe to model: every choice builds, seeds alone decide the weights, and size is known before building."""
 
+import inspect
 import itertools
 from typing import Any
 
@@ -58,6 +59,12 @@ def test_networks_of_both_kinds_in_both_dimensions(kind: str, ndim: int) -> None
     assert isinstance(model.network, UNet if kind == "unet" else SR3UNet)
     condition, target, eps = torch.zeros(3, 1, 1, *[8] * ndim)
     assert model.loss(condition, target, torch.tensor([0.5]), eps).total.isfinite()
+
+
+def test_the_u_net_has_the_defaults_of_the_recipe() -> None:
+    given = inspect.signature(UNet).parameters
+    own = {name: parameter.default for name, parameter in given.items() if parameter.default is not parameter.empty}
+    assert own == {name: getattr(ModelRecipe(), name) for name in ("base", "num_scales", "ndim", "norm", "activation")}
 
 
 def test_sr3_keeps_its_published_multipliers_at_five_scales() -> None:

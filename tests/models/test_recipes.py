@@ -17,16 +17,28 @@ from sfumato.cli import app
 from sfumato.data.normalize import Normalization
 from sfumato.models.build import build_model
 from sfumato.models.model_file import ModelInfo, save_model
-from sfumato.models.recipe import Recipe, load
+from sfumato.models.recipe import ModelRecipe, Recipe, SampleRecipe, load
 from sfumato.problems.microscopy_simulation import simulate
 from sfumato.problems.registry import PROBLEMS
 from sfumato.restoration.conditions import condition_of
+from sfumato.system import strict_yaml
 from sfumato.training.preparation import prepare
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FULL = sorted(path for path in RECIPES.glob("*/*.yaml") if path.parent.name not in ("small", "zoo"))
 SMALL = sorted((RECIPES / "small").glob("*.yaml"))
 BIOSR = RECIPES / "microscopy" / "biosr.yaml"
+OF_THE_PAPER = ("as_printed", "cddpm", "simple", "without_smoothness")
+"""Ends of the names of recipes that describe the paper's models, whatever ours are."""
+PINNED = sorted(path for kind in OF_THE_PAPER for path in RECIPES.glob(f"*/*_{kind}.yaml"))
+OURS = sorted({path for path in (*FULL, *SMALL) if "imagenet" not in path.stem} - {*PINNED})
+"""Without those for natural images, which have the SR3 network."""
+
+
+def fields_of(path: Path) -> dict[str, Any]:
+    """What a recipe says itself."""
+    found: dict[str, Any] = strict_yaml.read(path.read_text(encoding="utf-8"), source=str(path)).values
+    return found
 
 
 def train(*options: str) -> None:
@@ -44,6 +56,29 @@ def test_full_size_recipes_are_valid_and_have_a_small_twin(path: Path) -> None:
     assert (twin.problem, twin.forward, twin.name) == (recipe.problem, recipe.forward, recipe.name)
     alike = ("schedule", "norm", "predicts", "network", "residual", "smoothness_weight")
     assert all(getattr(twin.model, name) == getattr(recipe.model, name) for name in alike)
+
+
+@pytest.mark.parametrize("path", PINNED, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_recipes_of_the_paper_depend_on_no_default(path: Path) -> None:
+    """They leave out only fields that are None, which has one meaning in all stored recipes."""
+    own, recipe = fields_of(path), load(path)
+    assert "preset" not in own
+    sections: dict[str, ModelRecipe | SampleRecipe] = {"model": recipe.model, "sample": recipe.sample}
+    for name, section in sections.items():
+        given = {field for field, value in section.model_dump().items() if value is not None}
+        assert own[name].keys() == given
+
+
+def test_recipes_of_the_paper_are_all_there() -> None:
+    assert len(PINNED) == 12
+
+
+@pytest.mark.parametrize("path", OURS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_our_own_recipes_leave_model_and_samples_to_a_preset(path: Path) -> None:
+    own, recipe = fields_of(path), load(path)
+    assert own["preset"] == ("small" if path.parent.name == "small" else "large")
+    assert not {"model", "sample"} & own.keys()
+    assert (recipe.model.scale_network, recipe.sample.mean) == (True, "network")
 
 
 @pytest.mark.parametrize("steps", [3, pytest.param(20, marks=pytest.mark.slow)])

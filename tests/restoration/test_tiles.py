@@ -23,7 +23,7 @@ def test_weights_sum_to_one_and_cores_cover_the_axis(length: int, tile: int, hal
 
 @pytest.mark.parametrize("num_scales", [1, 2, 3, 4])
 def test_reach_bounds_what_a_pixel_depends_on(num_scales: int) -> None:
-    network = seeded(lambda: UNet(1, 1, base=2, num_scales=num_scales)).double()
+    network = seeded(lambda: UNet(1, 1, base=2, num_scales=num_scales, norm="channel")).double()
     furthest = 0
     for place in range(64, 64 + network.stride):
         images = torch.randn(1, 1, 128, 128, dtype=torch.float64, generator=torch.Generator().manual_seed(place))
@@ -39,7 +39,7 @@ def test_reach_bounds_what_a_pixel_depends_on(num_scales: int) -> None:
 @pytest.mark.parametrize("shape", [(100, 150), (96, 40), (33, 200)])
 @pytest.mark.parametrize("tile", [16, 32, 64])
 def test_tiles_give_the_network_itself(shape: tuple[int, int], tile: int) -> None:
-    network = seeded(lambda: UNet(2, 3, base=4, num_scales=3)).double()
+    network = seeded(lambda: UNet(2, 3, base=4, num_scales=3, norm="channel")).double()
     images = torch.randn(2, 2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     tiled = TiledNetwork(network, tile=tile, halo=32, blend=12, stride=network.stride)
     with torch.no_grad():
@@ -47,7 +47,7 @@ def test_tiles_give_the_network_itself(shape: tuple[int, int], tile: int) -> Non
 
 
 def test_volumes_are_tiled_along_three_axes() -> None:
-    network = seeded(lambda: UNet(1, 1, base=2, num_scales=2, ndim=3)).double()
+    network = seeded(lambda: UNet(1, 1, base=2, num_scales=2, ndim=3, norm="channel")).double()
     images = torch.randn(1, 1, 20, 40, 24, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     tiled = TiledNetwork(network, tile=8, halo=12, blend=4, stride=network.stride)
     with torch.no_grad():
@@ -58,4 +58,4 @@ def test_volumes_are_tiled_along_three_axes() -> None:
 def test_layouts_that_do_not_fit_the_stride_are_refused(wrong: dict[str, int]) -> None:
     layout = {"tile": 16, "halo": 16, "blend": 8, "stride": 4} | wrong
     with pytest.raises(ValueError, match="expected positive multiples of the network's stride, 4"):
-        TiledNetwork(UNet(1, 1, base=2, num_scales=3), **layout)
+        TiledNetwork(UNet(1, 1, base=2, num_scales=3, norm="channel"), **layout)

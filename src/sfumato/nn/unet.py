@@ -35,9 +35,10 @@ class UNet(nn.Module):
             and 32 for the rate network.
         num_scales: Number of resolutions; the last is 2**(num_scales - 1) times coarser than the first.
         ndim: 2 for images, 3 for volumes.
-        norm: ``channel`` (statistics over the channels of each pixel), ``population`` (batch normalisation frozen
-            halfway through training, see :class:`~sfumato.nn.blocks.PopulationNorm`: more accurate if the training
-            freezes it, as ours does) or ``instance`` (the paper's, statistics over the image).
+        norm: ``population`` (batch normalisation frozen halfway through training, see
+            :class:`~sfumato.nn.blocks.PopulationNorm`: more accurate if the training freezes it, as ours does; a loop
+            of your own calls :func:`~sfumato.nn.blocks.freeze_batch_statistics`), ``channel`` (statistics over the
+            channels of each pixel) or ``instance`` (the paper's, statistics over the image).
         activation: ``softplus`` (the paper's) or ``silu``, which is cheaper.
 
     Attributes:
@@ -57,10 +58,10 @@ class UNet(nn.Module):
         in_channels: int,
         out_channels: int | None,
         *,
-        base: int = 64,
+        base: int = 32,
         num_scales: int = 5,
         ndim: int = 2,
-        norm: NormKind = "channel",
+        norm: NormKind = "population",
         activation: Activation = "softplus",
     ) -> None:
         super().__init__()
