@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from sfumato.cli import app
 from sfumato.data.frames import upsample
 from sfumato.physics import rendering
 from sfumato.problems import microscopy_simulation as simulation
@@ -101,3 +103,13 @@ def test_a_field_of_another_size_is_refused(light: Path, tmp_path: Path) -> None
         source.read(1, [0, 0], [8, 8])
     with pytest.raises(ImageError, match="unknown"):
         simulate_light(tmp_path / "wrong", seed=5, cells={"train": 1}, names=["mitochondria"])
+
+
+def test_a_store_of_endless_draws_is_refused(light: Path, tmp_path: Path) -> None:
+    command = ["pack", "--folder", str(light), "--out", str(tmp_path / "store.zarr"), "--set", "problem=photons"]
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code == 2
+    assert "1,000,000 draws of each of 4 images" in refused.stderr
+    assert not (tmp_path / "store.zarr").exists()
+    packed = CliRunner().invoke(app, [*command, "--set", "forward.draws=9"])
+    assert "36 train, 2 validation" in packed.stderr

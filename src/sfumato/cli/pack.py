@@ -8,11 +8,15 @@ from typer import Argument, Option
 from sfumato.cli import arguments
 from sfumato.cli.messages import counting, say
 from sfumato.cli.settings import places, recipe_of
+from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.models.recipe import Recipe
 
 __all__ = ["pack"]
+
+_MOST_DRAWS = 1000
+"""Of an image that a store may hold."""
 
 
 def pack(
@@ -41,6 +45,8 @@ def pack(
     chosen = recipe_of(recipe, [*places(given), *(settings or [])])
     check_outputs([Written(out, ANYTHING)], [recipe, *data_places(chosen.data)])
     sources = open_sources(chosen, cache_bytes=0)
+    for source in sources.values():
+        _check_draws(len(source), source.num_images)
     for sentence in check_pairs(sources.values()) if chosen.problem == "pairs" else []:
         say(f"warning: {sentence}")
     with counting("packing", "shards") as progress:
@@ -49,6 +55,15 @@ def pack(
         say(f"note: {packing.note}")
     counts = ", ".join(f"{len(source)} {split}" for split, source in sources.items())
     say(f"packed{'' if packing.is_new else ' already'}: {out} ({counts} samples)")
+
+
+def _check_draws(samples: int, images: int) -> None:
+    """Refuse samples that are simulated anew for every draw: a store would hold each of them."""
+    if samples > _MOST_DRAWS * images:
+        raise RecipeError(
+            f"the recipe simulates {samples // images:,} draws of each of {images} images, and a store would hold them "
+            "all; train from the folder itself, which stores none, or choose fewer: --set forward.draws=9"
+        )
 
 
 def _settings(recipe: "Recipe") -> dict[str, Any]:
