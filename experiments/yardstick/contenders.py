@@ -1,12 +1,12 @@
 """Who competes: recipes of the package, closed forms, classical methods, and peers by their own packages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sfumato.models.presets import Preset
 
-__all__ = ["BUDGETS", "CONTENDERS", "Contender"]
+__all__ = ["BUDGETS", "CONTENDERS", "PARTS", "PART_MINUTES", "Contender"]
 
 BUDGETS = (1.0, 4.0, 30.0)
 """Minutes of one core."""
@@ -43,6 +43,32 @@ class Contender:
     calls: int = 0
 
 
+PART_MINUTES = 4.0
+"""Budget at which the default is compared with itself, one part left out."""
+_FROZEN = {"microscopy": ("forward.draws=9",), "phase": ("forward.draws=1",)}
+_SIMULATED = ("microscopy", "phase")
+
+
+def _without(about: str, *settings: str, seeds: int = 1) -> Contender:
+    return Contender(about, settings=settings, presets=("small", "default"), budgets=(PART_MINUTES,), seeds=seeds)
+
+
+PARTS: Mapping[str, Contender] = {
+    "no_filter": _without("without the linear start", "model.linear_start=false"),
+    "together": _without("mean and rest learn together from the start", "train.mean_share=0"),
+    "one_scale": _without("one scale for all pixels", "model.scale_network=false", "sample.solver=2m"),
+    "read_often": _without(
+        "every network reads the condition itself, with one scale",
+        "model.read_once=false",
+        "model.scale_network=false",
+        "sample.solver=2m",
+    ),
+    "softplus": _without("the paper's activation", "model.activation=softplus"),
+    "frozen": replace(_without("each image keeps its noise"), of=_FROZEN, problems=_SIMULATED),
+    "cosine": _without("a fixed schedule, the same for all pixels", "model.schedule=cosine", seeds=3),
+}
+"""The default without one of its parts, or with what it replaced."""
+
 _REGRESSION = ("model.method=regression", "model.mean_network=false", "model.scale=null")
 CONTENDERS: Mapping[str, Contender] = {
     "default": Contender(
@@ -54,14 +80,14 @@ CONTENDERS: Mapping[str, Contender] = {
     "default_0_1": Contender("CVDM with the defaults of version 0.1"),
     "default_0_1_frozen": Contender(
         "the same; each image keeps its noise",
-        of={"microscopy": ("forward.draws=9",), "phase": ("forward.draws=1",)},
+        of=_FROZEN,
         budgets=(30.0,),
-        problems=("microscopy", "phase"),
+        problems=_SIMULATED,
     ),
     "regression": Contender(
         "the same U-Net, trained on the mean square error",
-        settings=_REGRESSION,
-        of={"w2s": ("model.residual=true", "model.base=16", "model.num_scales=5", "train.learning_rate=0.001")},
+        settings=(*_REGRESSION, "train.learning_rate=0.002"),
+        of={"w2s": ("model.residual=true", "model.base=16", "model.num_scales=5")},
         small=("model.base=8",),
         seeds=3,
     ),
@@ -111,6 +137,7 @@ CONTENDERS: Mapping[str, Contender] = {
         },
         budgets=(30.0,),
     ),
+    **PARTS,
     "care": Contender("CARE by CAREamics 0.3.5, its defaults", kind="care", budgets=(30.0,)),
     "flow": Contender("flow matching as ResMatching: linear path, 20 Euler calls", kind="flow", budgets=(30.0,)),
 }

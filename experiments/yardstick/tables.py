@@ -1,6 +1,6 @@
 """Print what is stored: errors relative to version 0.1, decibels, coverage and power, and their bars."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from bars import Bars
 from yardstick.cells import cells
 from yardstick.claims import report, report_calls
 from yardstick.comparison import geometric_mean, mean_of, ratio, values_of
-from yardstick.contenders import BUDGETS, CONTENDERS
+from yardstick.contenders import BUDGETS, CONTENDERS, PART_MINUTES, PARTS
 from yardstick.problems import PROBLEMS
 from yardstick.stored import Figure, figures, is_stored
 
@@ -26,12 +26,32 @@ def print_all(*, check: bool) -> None:
             print(f"\n{problem}, {minutes:g} minutes of one core")
             for line in _table(stored, minutes, groups):
                 print(line)
+    print(f"\nOne part left out, over the default, {PART_MINUTES:g} minutes: MAE; CRPS; pixels within 16 samples")
+    for line in _parts({problem: figures(problem) for problem in PROBLEMS}):
+        print(line)
     print()
     bars = Bars()
     report({problem: figures(problem) for problem in PROBLEMS}, bars)
     report_calls(bars)
     bars.report("cells that are not measured yet", sum(not is_stored(cell) for cell in cells()), high=0)
     bars.finish(check=check)
+
+
+def _parts(stored: Mapping[str, Sequence[Figure]]) -> list[str]:
+    """Lines of the table of single parts: above 1, the part lowers the error."""
+    lines = ["| left out | " + " | ".join(stored) + " |", "|---" * (len(stored) + 1) + "|"]
+    for name, contender in PARTS.items():
+        cells = [contender.about]
+        for each in stored.values():
+            errors = [
+                ratio(*(values_of(each, of, PART_MINUTES, metric) for of in (name, "default")))
+                for metric in ("MAE", "CRPS")
+            ]
+            within = values_of(each, name, PART_MINUTES, "within")
+            known = [str(error) for error in errors if error is not None]
+            cells.append("; ".join([*known, *([f"{mean_of(within):.3f}"] if within.size else [])]))
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
 
 
 def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> list[str]:
@@ -47,6 +67,8 @@ def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> l
     ]
     lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
     for name, contender in CONTENDERS.items():
+        if name in PARTS:
+            continue
         at = 0.0 if contender.budgets == (0.0,) else minutes
         errors = values_of(stored, name, at, "MAE")
         if not errors.size:

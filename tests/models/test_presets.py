@@ -43,7 +43,7 @@ def test_own_fields_win_and_no_preset_means_version_0_1() -> None:
 )
 def test_a_model_whose_mean_cannot_be_first_takes_the_size_alone(fields: str) -> None:
     chosen = parse(f"preset: small\nmodel: {fields}")
-    assert (chosen.model.base, chosen.train.learning_rate) == (8, 1e-3)
+    assert (chosen.model.base, chosen.train.learning_rate) == (8, 2e-3)
     assert (chosen.model.read_once, chosen.train.mean_share, chosen.sample.solver) == (False, 0.0, "2m")
     build_model(chosen.model, 1, 1)
 

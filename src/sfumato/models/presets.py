@@ -24,18 +24,18 @@ _MEAN_FIRST: Mapping[str, Mapping[str, Any]] = {
         "read_once": True,
         "scale_network": True,
     },
-    "train": {"mean_share": 0.5},
+    "train": {"mean_share": 0.75},
     "sample": {"steps": 8, "solver": "gaussian", "mean": "network", "samples": 4},
 }
 """Mean and scale first; only a diffusion model of U-Nets, whose centre is its mean, can be made so."""
 _SIZES: Mapping[Preset, Mapping[str, Mapping[str, Any]]] = {
     "small": {
         "model": {"base": 8, "rate_base": 8, "denoiser_base": 8, "denoiser_scales": 4},
-        "train": {"learning_rate": 1e-3},
+        "train": {"learning_rate": 2e-3},
     },
     "default": {
         "model": {"base": 16, "rate_base": 16, "denoiser_base": 8, "denoiser_scales": 4},
-        "train": {"learning_rate": 1e-3},
+        "train": {"learning_rate": 2e-3},
     },
     "large": {
         "model": {"base": 64, "rate_base": 32, "denoiser_base": 32, "denoiser_scales": 4},
