@@ -7,14 +7,14 @@ contender is trained changes nothing.
 import csv
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 import torch
 
-from sfumato.models.recipe import TrainRecipe
+from sfumato.models.recipe import Recipe, TrainRecipe
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.device import without_subnormals
 from sfumato.training.distributed import Ranks
@@ -27,7 +27,7 @@ from yardstick.cells import Cell, recipe_of
 from yardstick.contenders import CONTENDERS
 from yardstick.problems import Places
 
-__all__ = ["COSTS", "cost_of", "measure_costs", "seconds_before", "timed_steps"]
+__all__ = ["COSTS", "cost_of", "measure_costs", "seconds_before", "timed_in_turn", "timed_steps"]
 
 COSTS = Path(__file__).parents[1] / "results" / "per_minute" / "costs.csv"
 _ROUNDS, _STEPS = 4, 6
@@ -57,8 +57,7 @@ def measure_costs(cells: Sequence[Cell], places: Places) -> None:
     for problem in dict.fromkeys(cell.problem for cell in wanted.values()):
         new = {key: cell for key, cell in wanted.items() if cell.problem == problem and key not in costs}
         if new:
-            with tempfile.TemporaryDirectory() as folder, without_subnormals():
-                found = _in_turn(new, places, Path(folder))
+            found = timed_in_turn({key: recipe_of(cell, places) for key, cell in new.items()})
             costs |= found
             _write(costs)
             for key, cost in found.items():
@@ -66,11 +65,19 @@ def measure_costs(cells: Sequence[Cell], places: Places) -> None:
                 print(f"{'/'.join(key)}: {1000 * cost:.0f} ms {unit} step", flush=True)
 
 
-def _in_turn(cells: dict[tuple[str, ...], Cell], places: Places, folder: Path) -> dict[tuple[str, ...], float]:
+def timed_in_turn(recipes: Mapping[tuple[str, ...], Recipe]) -> dict[tuple[str, ...], float]:
+    """Seconds of a training step of each recipe, stages weighted by their share; with `before`, of its linear filter.
+
+    A key has at least two parts, of which `before` replaces those after the second.
+    """
+    with tempfile.TemporaryDirectory() as folder, without_subnormals():
+        return _in_turn(recipes, Path(folder))
+
+
+def _in_turn(recipes: Mapping[tuple[str, ...], Recipe], folder: Path) -> dict[tuple[str, ...], float]:
     data: dict[str, Prepared] = {}
     trainers = {}
-    for key, cell in cells.items():
-        recipe = recipe_of(cell, places)
+    for key, recipe in recipes.items():
         shown = recipe.data.model_dump_json() + str(dict(recipe.forward))
         data[shown] = data.get(shown) or prepare(recipe)
         trainers[key] = Trainer(recipe, RunFolder(folder / "-".join(key)), data[shown], Ranks.join("cpu"))
@@ -86,7 +93,7 @@ def _in_turn(cells: dict[tuple[str, ...], Cell], places: Places, folder: Path) -
                 trainer.advance(trainer.batches(step, trainer.positions))
                 if step > first:  # the first one also allocates
                     seconds[key, first].append(time.process_time() - started)
-    found = dict.fromkeys(cells, 0.0)
+    found = dict.fromkeys(recipes, 0.0)
     for (key, first), taken in seconds.items():
         found[key] += _stages(trainers[key].recipe.train)[first] * float(np.quantile(taken, _LOW))
     return {**found, **before}
