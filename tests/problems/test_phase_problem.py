@@ -1,5 +1,6 @@
 """Phases simulated from photographs: the transport equation holds, noise is as stated, a patch is part of the whole."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,27 @@ def test_noise_has_the_mean_and_deviation_of_its_level_and_none_in_tests(folder:
         assert noise.std() == pytest.approx(level, rel=4 / (2 * number) ** 0.5)
         assert abs(np.corrcoef(noise[0].ravel(), noise[1].ravel())[0, 1]) < 4 / (number / 2) ** 0.5
     assert opened(folder)["test"].noise_level(0) == 0
+
+
+def test_views_are_other_squares_of_the_same_photographs(folder: Path) -> None:
+    """The first is the central one; each is a function of its number, whatever was read before."""
+    central, several = opened(folder, noise=0.0)["train"], opened(folder, noise=0.0, views=3.0, draws=9.0)["train"]
+    whole = ((0, 0), (48, 48))
+    for photograph in range(4):
+        phases = [np.asarray(several.read(4 * draw + photograph, *whole)[1], float) for draw in range(4)]
+        np.testing.assert_array_equal(phases[0], central.read(photograph, *whole)[1])
+        np.testing.assert_array_equal(phases[0], phases[3])
+        assert all(np.abs(a - b).max() > 0.1 for a, b in itertools.combinations(phases[:3], 2))
+    assert several.num_images == 4
+
+
+def test_a_part_of_a_photograph_lies_where_it_was_asked_for(tmp_path: Path) -> None:
+    ramp = np.arange(64, dtype=np.uint8)[:, None] + np.zeros((64, 64), np.uint8)
+    write_image(tmp_path / "ramp.png", ramp, axes="YX")
+    photographs = Photographs([str(tmp_path / "ramp.png")], side_px=32)
+    part = 255 * photographs.read_part(0, 0.5, (1.0, 0.0))
+    np.testing.assert_allclose(part[0], ramp[32:, :32], atol=1e-4)
+    np.testing.assert_allclose(255 * photographs.read_part(0, 1.0, (0.3, 0.9)), 255 * photographs.read(0), atol=1e-4)
 
 
 def test_random_geometry_stays_between_its_ends_and_draws_differ(folder: Path) -> None:

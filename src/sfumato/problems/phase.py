@@ -48,8 +48,11 @@ __all__ = [
 ]
 
 Array = NDArray[np.generic]
+_SOLUTION_BYTES = 2**24
+"""A few solutions are kept: a sample may be read part by part."""
 _NOISE = 100
 _GEOMETRY = {"defocus": 101, "wavelength": 102, "pixel": 103}
+_VIEW = 104
 """Purposes of random numbers, different from those that training draws (:mod:`sfumato.data.order`)."""
 
 
@@ -70,6 +73,8 @@ class PhaseSettings:
         noise: Largest xi.
         side_px: Side of the squares that photographs are resized to.
         draws: Number of samples with different noise and geometry per photograph.
+        views: Number of squares of each photograph that training draws from: the central one, and others of at least
+            half its side anywhere in it. The paper has 1; few photographs are learned by heart without more.
         defocus_max_um: Upper end for random distances; 0 for none.
         wavelength_max_um: Upper end for random wavelengths; 0 for none.
         pixel_max_um: Upper end for random pixel sizes; 0 for none.
@@ -86,6 +91,7 @@ class PhaseSettings:
     noise: float = 0.2
     side_px: int = 256
     draws: int = 1
+    views: int = 1
     defocus_max_um: float = 0.0
     wavelength_max_um: float = 0.0
     pixel_max_um: float = 0.0
@@ -97,10 +103,11 @@ class PhaseSettings:
         return bool(self.defocus_max_um or self.wavelength_max_um or self.pixel_max_um)
 
     def __post_init__(self) -> None:
-        if min(self.pixel_um, self.wavelength_um, abs(self.defocus_um), self.side_px, self.draws) <= 0:
+        if min(self.pixel_um, self.wavelength_um, abs(self.defocus_um), self.side_px, self.draws, self.views) <= 0:
             raise ValueError(
                 f"pixel_um is {self.pixel_um}, wavelength_um {self.wavelength_um}, defocus_um {self.defocus_um}, "
-                f"side_px {self.side_px} and draws {self.draws}; give sizes above 0 and a distance other than 0"
+                f"side_px {self.side_px}, draws {self.draws} and views {self.views}; give numbers above 0, and a "
+                "distance other than 0"
             )
         if not self.planes or self.noise < 0:
             raise ValueError(
@@ -268,7 +275,7 @@ class PhasePairs(PhotographPairs):
                 f"photographs have {photographs.side_px} pixels a side, and light travels {self._border} sideways; "
                 "expected pixels that see no border; give a larger forward.side_px, or less defocus"
             )
-        self._cache = FrameCache(cache_bytes)
+        self._cache, self._solutions = FrameCache(cache_bytes), FrameCache(_SOLUTION_BYTES)
         self.condition_channels = len(settings.planes) + len(settings.transport_dampings)
 
     def geometry(self, sample: int) -> Geometry:
@@ -282,12 +289,15 @@ class PhasePairs(PhotographPairs):
 
     def read(self, sample: int, corner: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
         """Read condition (K, *size) and phase (1, *size)."""
-        alike = not (self.settings.is_random or self.settings.transport_dampings)  # but for the noise added below
-        whole = self._cache.get(sample % len(self.photographs) if alike else sample, lambda: self._simulate(sample))
+        # Draws of a square in one geometry differ only by the noise added below.
+        key = sample if self.settings.is_random else sample % (len(self.photographs) * self.settings.views)
+        whole = self._cache.get(key, lambda: self._simulate(sample))
         part = region(whole, corner, size).astype(np.float32)
-        planes = len(self.settings.planes)
-        light = self._noisy(torch.from_numpy(part[:planes]), sample, corner)
-        return np.concatenate([light.numpy(), part[planes:-1]]), part[-1:]
+        channels = [self._noisy(torch.from_numpy(part[:-1]), sample, corner).numpy()]
+        if self.settings.transport_dampings:
+            solved = self._solutions.get(sample, lambda: self._solve(torch.from_numpy(whole[:-1]), sample))
+            channels.append(region(solved, corner, size))
+        return np.concatenate(channels), part[-1:]
 
     def hashes(self, sample: int) -> PairHashes:
         """Hashes of the photograph, as the condition's noise and geometry are random, and of the phase."""
@@ -295,21 +305,29 @@ class PhasePairs(PhotographPairs):
         return PairHashes(photograph, array_hash(self._phases(sample)[1].numpy()))
 
     def _simulate(self, sample: int) -> NDArray[np.float32]:
-        """Simulate intensities without noise, solutions from noisy intensities if any, and the phase; (K + 1, H, W)."""
+        """Simulate intensities without noise, and the phase; (planes + 1, H, W)."""
         whole, phase = self._phases(sample)
         light = central_square(intensities(whole[0], self.geometry(sample)), self.side_px)
-        solutions = light[:0]
-        if self.settings.transport_dampings:
-            solutions = transported(self._noisy(light, sample, (0, 0)), self.settings)[len(light) :]
-        return torch.cat([light, solutions, phase]).numpy()
+        return torch.cat([light, phase]).numpy()
+
+    def _solve(self, light: Tensor, sample: int) -> NDArray[np.float32]:
+        """Solutions of the transport equation for noisy intensities; (dampings, H, W)."""
+        return transported(self._noisy(light, sample, (0, 0)), self.settings)[len(light) :].numpy()
 
     def _phases(self, sample: int) -> tuple[Tensor, Tensor]:
         """Phase of the whole photograph, and of the part used as the target; each (1, H, W)."""
-        grey = torch.from_numpy(self.photographs.read(sample % len(self.photographs)))
-        whole = self.settings.phase_range_rad * grey
+        whole = self.settings.phase_range_rad * torch.from_numpy(self._grey(sample))
         phase = central_square(whole, self.side_px)
         # Mean 0, like the solutions; otherwise each part of a large image would get a mean of its own.
         return whole, phase - phase.mean() if self.settings.transport_dampings else phase
+
+    def _grey(self, sample: int) -> NDArray[np.float32]:
+        """The square of a photograph that a sample shows; the first is its central one."""
+        square, photograph = divmod(sample % (len(self.photographs) * self.settings.views), len(self.photographs))
+        if not square:
+            return self.photographs.read(photograph)
+        size, *place = uniform(self.seed, _VIEW, photograph, square, np.arange(3, dtype=np.uint64))
+        return self.photographs.read_part(photograph, float(1 + size) / 2, place)
 
     def _noisy(self, light: Tensor, sample: int, corner: Sequence[int]) -> Tensor:
         """Add camera noise to the part of a sample that starts at a corner."""

@@ -117,8 +117,21 @@ class Photographs:
 
     def read(self, index: int) -> NDArray[np.float32]:
         """Read intensities from 0 to 1, shape (channels, side, side)."""
-        image = self._cache.get(index, lambda: self._load(self.paths[index]))
+        image = self._cache.get(index, lambda: _square(self._load(self.paths[index]), self.side_px).numpy())
         return np.asarray(image, np.float32)
+
+    def read_part(self, index: int, size: float, place: Sequence[float]) -> NDArray[np.float32]:
+        """Read a square inside a photograph, resized to (channels, side, side).
+
+        Args:
+            index: Number of the photograph.
+            size: Side of the square relative to the photograph's shorter side, from 0 to 1.
+            place: Where it lies, down and across, from 0 (first pixel) to 1 (as far as it can be moved).
+        """
+        whole = self._load(self.paths[index])
+        side = max(1, round(size * min(whole.shape[-2:])))
+        top, left = (round(at * (length - side)) for at, length in zip(place, whole.shape[-2:], strict=True))
+        return _square(whole[..., top : top + side, left : left + side], self.side_px).numpy()
 
     def files(self) -> Iterator[SourceFile]:
         """Yield each photograph; both input and target are made from it."""
@@ -128,7 +141,7 @@ class Photographs:
         """Hash of the square; None if it is blank."""
         return array_hash(self.read(index))
 
-    def _load(self, path: str) -> NDArray[np.float32]:
+    def _load(self, path: str) -> Tensor:
         image = open_image(path)
         if image.axes.strip("C") != "YX" and image.axes != "YXC":
             raise ImageError(f"{path} has axes {image.axes}; expected a picture; leave it out")
@@ -136,7 +149,7 @@ class Photographs:
         pixels = torch.from_numpy(np.ascontiguousarray(arrange(image.read(), image.axes, wanted)).astype(np.float32))
         if image.dtype.kind in "iu":
             pixels = pixels / np.iinfo(image.dtype).max
-        return _square(_in_channels(pixels if pixels.ndim == 3 else pixels[None], self.channels), self.side_px).numpy()
+        return _in_channels(pixels if pixels.ndim == 3 else pixels[None], self.channels)
 
 
 class PhotographPairs:
