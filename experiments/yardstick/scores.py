@@ -10,9 +10,11 @@ from sfumato.statistics import metrics
 from sfumato.statistics.scores import crps, spread_and_error
 from yardstick.problems import Problem
 
-__all__ = ["BANDS", "Restored", "score"]
+__all__ = ["BANDS", "Restored", "central", "score"]
 
 BANDS = 8
+SAMPLED = 256
+"""Side of the central square on which samples are scored: those of whole W2S images cost more than a training."""
 Values = dict[str, float]
 
 
@@ -22,7 +24,7 @@ class Restored:
 
     Attributes:
         mean: The image that it writes, shape (C, H, W).
-        samples: Shape (N, C, H, W), N at least 2; None if it has none.
+        samples: Of the image or its :func:`central` part, shape (N, C, h, w), N at least 2; None if it has none.
         seconds: Processor seconds that it took.
     """
 
@@ -55,8 +57,18 @@ def score(restored: Restored, truth: Tensor, problem: Problem) -> Values:
         "seconds": restored.seconds,
     }
     if restored.samples is not None:
-        values |= _of_samples(_centred(restored.samples.double(), problem), _centred(truth.double(), problem), problem)
+        parts = [_centred(central(images).double(), problem) for images in (restored.samples, truth)]
+        values |= _of_samples(*parts, problem)
     return values
+
+
+def central(images: Tensor) -> Tensor:
+    """The central square of images (..., H, W) on which samples are scored; small images are taken whole."""
+    for axis in (-2, -1):
+        length = images.shape[axis]
+        if length > SAMPLED:
+            images = images.narrow(axis, (length - SAMPLED) // 2, SAMPLED)
+    return images
 
 
 def _of_samples(samples: Tensor, truth: Tensor, problem: Problem) -> Values:

@@ -73,6 +73,19 @@ def test_scores_of_perfect_samples_are_right() -> None:
     assert shifted["MAE"] == pytest.approx(0, abs=1e-9)  # brightness and offset are fitted
 
 
+def test_samples_are_scored_on_the_central_square_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth, *samples = torch.randn(5, 1, 300, 280, generator=generator, dtype=torch.float64)
+    whole = torch.stack(samples)
+    part = whole[..., 22:278, 12:268]
+    everywhere, inside = (score(Restored(truth, drawn, 0.0), truth, PROBLEMS["w2s"]) for drawn in (whole, part))
+    assert everywhere == inside
+    truth[:, :22] = 100.0
+    changed = score(Restored(whole.mean(0), part, 0.0), truth, PROBLEMS["w2s"])
+    assert changed["CRPS"] == inside["CRPS"]
+    assert changed["RMSE"] > 10
+
+
 @pytest.mark.skipif("SFUMATO_DATA" not in os.environ, reason="SFUMATO_DATA is not set")
 def test_a_filter_is_fitted_and_measured_on_fresh_exposures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problems, "FIELDS", {"train": 2, "validation": 1, "test": 1})
