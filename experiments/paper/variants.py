@@ -15,8 +15,9 @@ import sfumato.models.model_file
 import sfumato.training.loop
 from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import diffuse, eps_from_velocity, velocity
+from sfumato.diffusion.known import Known
 from sfumato.diffusion.losses import LEAST_WEIGHT, Losses, with_gradient_times
-from sfumato.diffusion.model import CVDM, Known
+from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion import losses
-from sfumato.diffusion.model import CVDM, Known
+from sfumato.diffusion.known import Known
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule

@@ -37,6 +37,14 @@ def restore(
     steps: Annotated[
         int | None, Option(help="Network calls per sample; by default as calibrated, or the recipe's.")
     ] = None,
+    fast: Annotated[
+        bool,
+        Option(
+            "--fast",
+            help="Draw no samples: mean, standard deviation and, after `sfumato calibrate --fast`, the interval by one "
+            "read of the image. For models with mean and scale networks, as the presets train.",
+        ),
+    ] = False,
     seed: Annotated[int, Option(help="The same seed gives the same result.")] = 0,
     quantiles: Annotated[
         list[float] | None, Option("--quantile", help="Also write this quantile, such as 0.05; may be repeated.")
@@ -108,6 +116,7 @@ def restore(
         tile=tile,
         batch=batch,
         threads=1 if threads is None and workers else threads,
+        fast=fast,
     )
     if uncertainty == "schedule":
         from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
@@ -204,10 +213,11 @@ def _restore_image(
 
         draw_result(planned, picture)
     spread = files[1] if len(files) > 1 else "none, since this model is a regression"
-    say(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}")
+    drawn = "; no samples were drawn" if planned.job.is_fast else ""
+    say(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}{drawn}")
     if planned.correction is not None:
         say(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}")
-    elif reason := why_uncalibrated(planned.model, planned.sampled):
+    elif reason := why_uncalibrated(planned.model, planned.restorer.sampled):
         say(reason)
     kept = [file for file, output in zip(files, planned.job.outputs, strict=True) if output.content == "sample"]
     if kept:

@@ -12,7 +12,8 @@ from typing import Protocol, get_args
 import torch
 from torch import Tensor, nn
 
-from sfumato.diffusion.model import Known, repeat_batch
+from sfumato.diffusion.known import Known
+from sfumato.diffusion.model import repeat_batch
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import LAST_NOISE, SamplingGrid, grid_of
 from sfumato.diffusion.schedule import Schedule

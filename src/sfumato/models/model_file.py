@@ -21,7 +21,7 @@ from sfumato.data.seen import SeenImages
 from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model, least_weights
 from sfumato.models.hub import check_hash, local_file
-from sfumato.models.intervals import Correction
+from sfumato.models.intervals import NO_SAMPLES, Correction
 from sfumato.models.safetensors_file import Spec, TensorFile, differences, layout, open_tensors, write_tensors
 from sfumato.system.device import usable_device
 from sfumato.system.errors import ModelFileError, RecipeError, RunError
@@ -71,8 +71,9 @@ class ModelInfo:
             the same bytes.
         factor: Number of target pixels per measured pixel, per spatial axis; None in files of earlier versions, which
             do not record it.
-        calibration: How wide intervals must be, from `sfumato calibrate`; None before that.
+        calibration: How wide intervals of samples must be, from `sfumato calibrate`; None before that.
         seen: Hashes that identify the images of training and validation; None in files that do not record them.
+        fast_calibration: How wide intervals without samples must be, from `sfumato calibrate --fast`; None before that.
     """
 
     recipe: "Recipe"
@@ -85,6 +86,7 @@ class ModelInfo:
     factor: tuple[int, ...] | None = None
     calibration: Correction | None = None
     seen: SeenImages | None = None
+    fast_calibration: Correction | None = None
 
     @property
     def upsamples(self) -> bool:
@@ -103,6 +105,13 @@ class ModelInfo:
             if channels != numbers:
                 raise ValueError(
                     f"the {name} has {channels} channels, but its normalisation {numbers}; give one number per channel"
+                )
+        for name, is_fast in (("calibration", False), ("fast_calibration", True)):
+            found = getattr(self, name)
+            if found is not None and (found.sampled == NO_SAMPLES) != is_fast:
+                raise ValueError(
+                    f"the {name} is of draws by {found.sampled}; expected {'no samples' if is_fast else 'samples'}; "
+                    "each kind of interval has its own calibration"
                 )
 
 
@@ -262,8 +271,9 @@ def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
 
 def _to_metadata(info: ModelInfo) -> dict[str, Any]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    if info.seen is None:
-        del values["seen"]  # files without it keep their bytes
+    for later in ("seen", "fast_calibration"):
+        if values[later] is None:
+            del values[later]  # files without it keep their bytes
     own = {name: value.to_json() for name, value in values.items() if hasattr(value, "to_json")}
     return {**values, **own, "recipe": info.recipe.model_dump(mode="json")}
 
@@ -294,10 +304,12 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
     try:
         recipe = Recipe.model_validate(values["recipe"])
         sides = {name: Normalization.from_json(values[name]) for name in ("condition", "target")}
-        calibration = TypeAdapter(Correction | None).validate_python(values["calibration"], extra="forbid")
+        correction = TypeAdapter(Correction | None)
+        for name in ("calibration", "fast_calibration"):
+            values[name] = correction.validate_python(values[name], extra="forbid")
         seen = None if values["seen"] is None else SeenImages.from_json(values["seen"])
         factor = None if values["factor"] is None else tuple(values["factor"])
-        read = {"recipe": recipe, "calibration": calibration, "seen": seen, "factor": factor}
+        read = {"recipe": recipe, "seen": seen, "factor": factor}
         return ModelInfo(**{**values, **sides, **read})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from sfumato.models.intervals import Correction, sampled_as
+from sfumato.models.intervals import NO_SAMPLES, Correction, sampled_as
 from sfumato.models.model_file import ModelInfo, read_stored, save_model
 from sfumato.models.safetensors_file import layout
 from sfumato.system.errors import ModelFileError
@@ -25,11 +25,11 @@ def set_calibration(
     *,
     sha256: str | None = None,
 ) -> Path:
-    """Write a calibration to a model file or to a copy of it; its weights do not change.
+    """Write a calibration to a model file or to a copy of it; its weights and its calibration of the other kind stay.
 
     Args:
         path: Path of the model file.
-        calibration: Result of `sfumato calibrate`; None removes the calibration.
+        calibration: Result of `sfumato calibrate`, of samples or with `--fast`; None removes both kinds.
         out: Path of the copy; if None, the file is replaced, whole or not at all.
         sha256: Hash of the file that was calibrated; an ongoing training may have written another since.
 
@@ -39,14 +39,19 @@ def set_calibration(
     """
     written = Path(path if out is None else out)
     info, tensors = _read(path, sha256)
-    save_model(written, tensors, dataclasses.replace(info, calibration=calibration))
+    of_samples, fast = info.calibration, info.fast_calibration
+    if calibration is None or calibration.sampled != NO_SAMPLES:
+        of_samples = calibration
+    if calibration is None or calibration.sampled == NO_SAMPLES:
+        fast = calibration
+    save_model(written, tensors, dataclasses.replace(info, calibration=of_samples, fast_calibration=fast))
     return written
 
 
 def set_sampling(path: str | Path, sample: "SampleRecipe", *, sha256: str | None = None) -> ModelInfo:
     """Write sampling settings to a model file; its weights do not change.
 
-    A calibration made with other sampling settings would no longer hold, and is removed.
+    A calibration of samples drawn with other settings would no longer hold, and is removed.
 
     Args:
         path: Path of the model file, replaced whole or not at all.

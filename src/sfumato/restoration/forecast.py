@@ -8,7 +8,6 @@ import torch
 
 from sfumato.diffusion.noise import NoiseField
 from sfumato.restoration.planning import Restoration
-from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.tiles import number_of_tiles
 
 __all__ = ["Forecast", "forecast"]
@@ -69,9 +68,9 @@ def forecast(restoration: Restoration) -> Forecast:
     threads = torch.get_num_threads()
     torch.set_num_threads(job.threads)
     try:
-        steps = 2
-        sampled = replace(restoration.sampled, num_samples=job.batch, num_steps=steps)
-        restorer = Restorer(model, sampled, job.tile)
+        restorer = restoration.restorer
+        if restorer.draws_samples:  # two steps are enough to time one
+            restorer = replace(restorer, sampled=replace(restorer.sampled, num_samples=job.batch, num_steps=2))
         for _ in range(2):  # the first pass warms up
             started = time.monotonic()
             for _ in restorer.draws(condition, NoiseField(0), batch=job.batch):
@@ -79,15 +78,16 @@ def forecast(restoration: Restoration) -> Forecast:
             seconds = time.monotonic() - started
     finally:
         torch.set_num_threads(threads)
-    of_pixel = seconds / (steps * job.batch * math.prod(seen))
+    of_pixel = seconds / (restorer.num_calls * math.prod(seen))
+    rounds = job.num_steps * -(-job.num_samples // job.batch) if restorer.draws_samples else 1
     tiles = 1 if job.tile is None else number_of_tiles(seen, job.tile)
     return Forecast(
         chunks=len(stage),
         tiles=tiles * len(stage),
-        calls=tiles * len(stage) * job.num_steps * -(-job.num_samples // job.batch),
+        calls=tiles * len(stage) * rounds,
         bytes_of_samples=4 * (2 * job.num_samples + 6 * job.batch) * math.prod(seen) * max(1, job.channels),
         bytes_of_output=4 * len(job.outputs) * max(1, job.channels) * math.prod(job.plan.levels[0]),
-        seconds=of_pixel * pixels_seen * job.num_samples * job.num_steps,
+        seconds=of_pixel * pixels_seen * restoration.restorer.num_calls,
     )
 
 

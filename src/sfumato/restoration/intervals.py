@@ -1,12 +1,14 @@
-"""Decide when a model's calibrated intervals hold: only for samples drawn as in its calibration."""
+"""Decide how a model draws samples, if any, and when its calibrated intervals hold: only for what was calibrated."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from sfumato.models.intervals import Sampled, sampled_as
+from sfumato.models.intervals import NO_SAMPLES, Sampled, sampled_as
 from sfumato.models.model_file import LoadedModel, ModelInfo
 from sfumato.system.bounds import whole
+from sfumato.system.errors import RecipeError
 
-__all__ = ["sampled_by", "why_uncalibrated"]
+__all__ = ["check_fast", "sampled_by", "why_uncalibrated"]
 
 _SAMPLES = 16
 
@@ -26,9 +28,37 @@ def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, n
     return usual if num_steps is None else replace(usual, num_steps=whole("the number of steps", num_steps))
 
 
+def check_fast(asked: Mapping[str, object]) -> None:
+    """Refuse requests that need samples, where none are drawn.
+
+    Args:
+        asked: Requests by name; those that are None, False or empty were not made.
+
+    Raises:
+        RecipeError: If any was made.
+    """
+    if given := [name for name, value in asked.items() if value is not None and value is not False and value != ()]:
+        raise RecipeError(
+            f"fast was given with {', '.join(given)}; a fast restoration draws no samples, which that needs; leave out "
+            "one of them"
+        )
+
+
 def why_uncalibrated(model: LoadedModel, sampled: Sampled) -> str | None:
     """Why a calibrated model gives no intervals; None if it does, or has no calibration."""
-    known = model.info.calibration
+    known, fast = model.info.calibration, model.info.fast_calibration
+    if sampled == NO_SAMPLES:
+        if known is None or fast is not None:
+            return None
+        return (
+            "no calibrated intervals: the model was calibrated for samples, and none were drawn; "
+            "run `sfumato calibrate --fast` too"
+        )
+    if known is None and fast is not None and model.model.draws_samples:
+        return (
+            "no calibrated intervals: the model was calibrated without samples (--fast), and samples were drawn; "
+            "run `sfumato calibrate` too"
+        )
     if known is None or known.sampled == sampled:
         return None
     was, now = known.sampled, sampled

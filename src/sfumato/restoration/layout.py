@@ -23,6 +23,9 @@ _NEAR, _FAR = 64, 128
 _ALIGNED = 8
 """Rows of whole vectors: rows of 1034 pixels took a tenth longer than rows of 1040."""
 
+_SINGLE = nn.modules.conv._ConvNd
+"""A layer of its own, such as a mean network of one 1x1 convolution, which looks at no neighbours."""
+
 _MEMORY = 2**30
 _FLOATS_PER_FILTER = 10
 """Full-resolution feature maps alive at once in a U-Net, in units of its width."""
@@ -50,11 +53,20 @@ def stride(model: CVDM) -> int:
     return max((getattr(network, "stride", 1) for network in _networks(model)), default=1)
 
 
-def reach(model: CVDM) -> int | None:
+def reach(model: CVDM, *, reads_only: bool = False) -> int | None:
     """How far a network call looks, in pixels, or None if it looks at the whole image.
 
     If the condition is read once, networks look at each other's output, so their reaches add.
+
+    Args:
+        model: Any model.
+        reads_only: Only the networks of :meth:`~sfumato.diffusion.model.CVDM.mean_and_std` are called.
     """
+    if reads_only:
+        in_row = [model.start, model.reader, model.mean_network, model.scale_network]
+        parts = [part for part in in_row if part is not None and not isinstance(part, _SINGLE)]
+        far = [getattr(part, "reach", None) for part in parts]
+        return None if None in far else sum(value or 0 for value in far)
     networks = _networks(model)
     reaches = [getattr(network, "reach", None) for network in networks]
     known: list[int] = [value for value in reaches if value is not None]
@@ -62,9 +74,9 @@ def reach(model: CVDM) -> int | None:
         return None
     if model.reader is None:
         return max(known)
-    in_row = (model.start, model.reader, model.network)
-    heads = [far for network, far in zip(networks, known, strict=True) if all(network is not part for part in in_row)]
-    return max(heads, default=0) + sum(getattr(part, "reach", 0) for part in in_row)
+    after = (model.start, model.reader, model.network)
+    heads = [far for network, far in zip(networks, known, strict=True) if all(network is not part for part in after)]
+    return max(heads, default=0) + sum(getattr(part, "reach", 0) for part in after)
 
 
 def middle(spatial: Sequence[int], longest: Sequence[int], grid: int = 1) -> tuple[list[int], list[int]]:
@@ -90,8 +102,7 @@ def _halo(far: int | None, step: int, num_steps: int) -> int:
 
 def _networks(model: CVDM) -> list[Any]:
     """The mean, rate and noise networks: the modules that know their number of input channels, except single layers."""
-    single = (nn.modules.conv._ConvNd,)
-    return [part for part in model.modules() if hasattr(part, "in_channels") and not isinstance(part, single)]
+    return [part for part in model.modules() if hasattr(part, "in_channels") and not isinstance(part, _SINGLE)]
 
 
 def choose_layout(
@@ -111,11 +122,11 @@ def choose_layout(
     Args:
         model: From :func:`sfumato.load`.
         spatial: Size of the restored image.
-        num_samples: Samples per image.
-        num_steps: Network calls per sample.
+        num_samples: Samples per image; 0 if none are drawn.
+        num_steps: Network calls per sample; 0 if the condition is only read.
         chunk: Side of a chunk.
         halo: Pixels around a chunk; by default as far as one network call looks and at least 64, but never further than
-            all calls of a sample together look.
+            all calls of a sample together look, or as one read does.
         tile: Side of a tile's core.
         batch: Samples per network call.
         memory: Approximate number of bytes that a network call may take.
@@ -123,7 +134,7 @@ def choose_layout(
     Raises:
         RecipeError: If sizes are not positive multiples of the network's stride.
     """
-    step, far = stride(model.model), reach(model.model)
+    step, far = stride(model.model), reach(model.model, reads_only=num_steps == 0)
     for name, value, least in (("chunk", chunk, step), ("halo", halo, 0), ("tile", tile, step)):
         if value is not None and (value < least or value % step):
             raise RecipeError(f"the {name} is {value} pixels; this network needs a multiple of {step}; round it")
@@ -137,5 +148,5 @@ def choose_layout(
     if tile is None and far is not None and seen > pixels:
         side = int(pixels ** (1 / len(spatial))) - 2 * (far + 2 * step)
         tile = max(side // step, 2 * far // step, 1) * step
-    at_once = batch or min(num_samples, max(1, pixels // seen))
+    at_once = batch or min(max(1, num_samples), max(1, pixels // seen))
     return Layout(sizes, around, tile, at_once)

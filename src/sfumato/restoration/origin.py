@@ -31,9 +31,12 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     notes |= {"chunk": list(job.plan.chunk), "halo": list(job.plan.halo), "tile": job.tile}
     if not restoration.model.model.draws_samples:
         return {**notes, "content": "regression"}
-    notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
-    notes |= {"last_noise": settings.last_noise} if settings.grid == "log_snr" else {"grid": settings.grid}
-    notes |= {"batch": job.batch, "first_image": job.first_image}
+    if job.is_fast:
+        notes |= {"samples": 0, "fast": "no samples were drawn: mean and standard deviation are the networks' own"}
+    else:
+        notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
+        notes |= {"last_noise": settings.last_noise} if settings.grid == "log_snr" else {"grid": settings.grid}
+        notes |= {"batch": job.batch, "first_image": job.first_image}
     found = restoration.correction
     if found is not None:
         notes |= {"intervals": found.label, "calibration": found.method}

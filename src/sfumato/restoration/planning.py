@@ -16,11 +16,11 @@ from sfumato.data.images.convert import check_format
 from sfumato.data.images.identity import identify
 from sfumato.data.images.ome_zarr_writer import Version, plan_levels
 from sfumato.models.hub import is_address
-from sfumato.models.intervals import Correction, Sampled
+from sfumato.models.intervals import Correction
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.conditions import Measured
-from sfumato.restoration.intervals import sampled_by
+from sfumato.restoration.intervals import check_fast
 from sfumato.restoration.job import Job, Plan
 from sfumato.restoration.layout import Layout, choose_layout
 from sfumato.restoration.outputs import as_begun, beside, name_outputs
@@ -57,6 +57,8 @@ class Settings:
         tile: Side of a tile.
         batch: Samples that go through the network together.
         threads: Torch threads per worker.
+        fast: Draw no samples: mean and standard deviation by one read of the image; of a model with mean and scale
+            networks. A regression answers as usual.
     """
 
     num_samples: int | None = None
@@ -74,14 +76,20 @@ class Settings:
     tile: int | None = None
     batch: int | None = None
     threads: int | None = None
+    fast: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, before a model is read.
 
         Raises:
-            RecipeError: If a number is out of range; it names the option.
+            RecipeError: If a number is out of range, or needs the samples that a fast restoration does not draw; it
+                names the option.
         """
         seed_of(self.seed)
+        if self.fast:
+            asked = {"samples": self.num_samples, "steps": self.num_steps, "quantiles": self.quantiles}
+            asked |= {"keep_samples": self.keep_samples, "batch": self.batch}
+            check_fast({**asked, "uncertainty schedule": self.uncertainty == "schedule"})
         least = {"num_samples": 1, "num_steps": 1, "first_image": 0, "chunk": 1, "halo": 0, "tile": 1, "batch": 1}
         for name, number in (least | {"threads": 1}).items():
             if getattr(self, name) is not None:
@@ -111,15 +119,15 @@ class Restoration:
     measured: Measured
 
     @property
-    def sampled(self) -> Sampled:
-        """How its samples are drawn."""
-        return sampled_by(self.model, self.job.num_samples, self.job.num_steps)
+    def restorer(self) -> Restorer:
+        """The model and how its samples are drawn."""
+        return Restorer.of_job(self.model, self.job)
 
     @property
     def correction(self) -> Correction | None:
         """The calibration used for its intervals, if it has any."""
         has_any = any(output.content == "low" for output in self.job.outputs)
-        return Restorer(self.model, self.sampled).correction if has_any else None
+        return self.restorer.correction if has_any else None
 
     def dtype_of(self, file: str) -> np.dtype[Any] | None:
         """Type of the pixels in one of the files, or None if it is a PNG that cannot hold them."""
@@ -163,7 +171,7 @@ def plan_restoration(
     if suffix not in FORMATS or ("://" in place and not is_store):
         raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
     loaded = loaded or load(model, device=device)
-    restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps)
+    restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps, fast=settings.fast)
     sampled = restorer.sampled
     measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
     kept = sampled.num_samples if settings.keep_samples else 0

@@ -68,7 +68,8 @@ class Regions:
     def needs_statistics(self) -> bool:
         """Whether the networks would normalise each region of a frame separately, so that seams would show."""
         sides = zip(self.measured.spatial, self.chunk, strict=True)
-        has_layers = self.restorer.draws_samples and Statistics(self.restorer.model.model).are_needed
+        model = self.restorer.model.model
+        has_layers = model.draws_samples and Statistics(model).are_needed
         return has_layers and any(whole > part for whole, part in sides)
 
     def _noise(self, frame: int, corner: Sequence[int]) -> NoiseField:

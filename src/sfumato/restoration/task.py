@@ -132,7 +132,7 @@ class _Opened:
         self.outputs = _outputs(job)
         ndim = len(self.measured.axes)
         self.regions = Regions(
-            Restorer.of(model, job.num_samples, job.num_steps, tile=job.tile),
+            Restorer.of_job(model, job),
             self.measured,
             job.seed,
             chunk=job.plan.chunk[-ndim:],
