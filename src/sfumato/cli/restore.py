@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["restore"]
 
+_UNDRAWN = "; no samples were drawn"
+
 
 def restore(
     model: arguments.ModelFile,
@@ -128,7 +130,7 @@ def restore(
         if given := [name for name, value in alone.items() if value]:
             raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
         each = functools.partial(restore_folder, model, source, output, settings, suffix=format, engine=engine)
-        _restore_folder(functools.partial(each, device=device, note=note), output)
+        _restore_folder(functools.partial(each, device=device, note=note), output, fast=fast)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
     if dry_run:
@@ -149,7 +151,7 @@ def restore(
         _restore_image(planned, engine, shard, picture, note)
 
 
-def _restore_folder(run: Callable[..., list[str]], output: str) -> None:
+def _restore_folder(run: Callable[..., list[str]], output: str, *, fast: bool) -> None:
     """Restore the images of a folder, then report how many are done and which failed."""
     from sfumato.restoration.folder import FailedImagesError
     from sfumato.system.progress import Bar
@@ -170,7 +172,7 @@ def _restore_folder(run: Callable[..., list[str]], output: str) -> None:
             files = run(progress=tell, within=show)
         except FailedImagesError as error:
             files, failure = error.files, error
-    say(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}")
+    say(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}{_UNDRAWN * fast}")
     if failure is not None:
         say(f"error: {failure}")
         raise typer.Exit(1)
@@ -213,8 +215,8 @@ def _restore_image(
 
         draw_result(planned, picture)
     spread = files[1] if len(files) > 1 else "none, since this model is a regression"
-    drawn = "; no samples were drawn" if planned.job.is_fast else ""
-    say(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}{drawn}")
+    undrawn = _UNDRAWN * planned.job.is_fast
+    say(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}{undrawn}")
     if planned.correction is not None:
         say(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}")
     elif reason := why_uncalibrated(planned.model, planned.restorer.sampled):

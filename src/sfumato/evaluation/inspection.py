@@ -66,6 +66,7 @@ def describe(model: LoadedModel) -> list[str]:
         f"upsamples by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
         *([] if is_regression else [f"draws by: {drawn}"]),
         f"intervals: {'not calibrated' if info.calibration is None else info.calibration.label}",
+        *([] if info.fast_calibration is None else [f"intervals without samples: {info.fast_calibration.label}"]),
         *(
             f"{key}: {value:.5g}" if isinstance(value, float) else f"{key}: {value}"
             for key, value in info.provenance.items()
