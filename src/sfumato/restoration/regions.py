@@ -85,7 +85,6 @@ class Regions:
             corner, size = middle(self.measured.spatial, seen, stride(self.restorer.model.model))
             condition, noise = self.measured.condition(frame, corner, size), self._noise(frame, corner)
             with statistics.recording():
-                for _ in self.restorer.draws(condition, noise, batch=batch, on_call=self.on_call):
-                    pass
+                self.restorer.draw(condition, noise, batch=batch, on_call=self.on_call)
             self._statistics = {(frame, batch): statistics}
         return self._statistics[frame, batch].applied()
