@@ -6,15 +6,16 @@ For each model the image is restored whole and in chunks of two sizes, each chun
 an image, the first test or validation image of its recipe. Told are the largest difference of a sample from that of the
 whole image, over the data range (between the 0.1 and 99.9 percentiles of the sample), and the mean step between pixels
 on both sides of chunk borders over that of pixels close by, itself over the same ratio in the whole image, which has no
-borders. A name that ends in `-instance` has no bar on the first and a wider one on the second: its network depends on
-the chunk. Then the standard deviation where tiles overlap is compared with that elsewhere, on a problem whose posterior
-is known.
+borders. A model with mean and scale networks has the same told of its mean without samples, as `NAME, fast`. A name
+that ends in `-instance` has no bar on the first and a wider one on the second: its network depends on the chunk. Then
+the standard deviation where tiles overlap is compared with that elsewhere, on a problem whose posterior is known.
 """
 
 import argparse
 import csv
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -39,19 +40,13 @@ RESULTS = Path(__file__).parent / "results" / "restore_layout.csv"
 Pixels = NDArray[np.float64]
 
 
-def restored(model: Path, source: Path, chunk: int | None, folder: Path) -> Pixels:
-    """One sample, whole or by chunks."""
-    settings = Settings(
-        num_samples=SAMPLES,
-        num_steps=STEPS,
-        keep_samples=True,
-        on_target_grid=source.name == OWN,
-        chunk=8192 if chunk is None else chunk,
-        threads=1,
-    )
-    planned = plan_restoration(model, source, folder / f"{chunk}.zarr", settings)
+def restored(model: Path, source: Path, chunk: int | None, folder: Path, *, fast: bool = False) -> Pixels:
+    """One sample, or the mean without samples, whole or by chunks."""
+    chosen = Settings(on_target_grid=source.name == OWN, chunk=8192 if chunk is None else chunk, threads=1)
+    chosen = replace(chosen, fast=True) if fast else replace(chosen, num_samples=SAMPLES, num_steps=STEPS)
+    planned = plan_restoration(model, source, folder / f"{chunk}.zarr", replace(chosen, keep_samples=not fast))
     files = run_restoration(planned)
-    return np.asarray(open_image(files[2]).read({}), np.float64)
+    return np.asarray(open_image(files[0 if fast else 2]).read({}), np.float64)
 
 
 def own_test_image(model: Path, folder: Path) -> Path:
@@ -74,14 +69,14 @@ def border_steps(image: Pixels, chunk: int) -> float:
     return float(np.mean(ratios))
 
 
-def measure(name: str, model: Path, source: Path | None) -> list[dict[str, str]]:
+def measure(name: str, model: Path, source: Path | None, *, fast: bool = False) -> list[dict[str, str]]:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         image = source or own_test_image(model, Path(folder))
-        whole = restored(model, image, None, Path(folder))
+        whole = restored(model, image, None, Path(folder), fast=fast)
         low, high = np.quantile(whole, [0.001, 0.999])
         for chunk in CHUNKS:
-            cut = restored(model, image, chunk, Path(folder))
+            cut = restored(model, image, chunk, Path(folder), fast=fast)
             difference = float(np.abs(cut - whole).max() / (high - low))
             seam = border_steps(cut, chunk) / border_steps(whole, chunk)
             rows.append({"model": name, "chunk": str(chunk), "difference": f"{difference:.3g}", "seam": f"{seam:.4f}"})
@@ -129,7 +124,10 @@ def main() -> None:
     for text in arguments.models:
         name, _, places = text.partition("=")
         model, _, source = places.partition(":")
-        rows += measure(name, Path(model), Path(source) if source else None)
+        image = Path(source) if source else None
+        rows += measure(name, Path(model), image)
+        if load(model).model.knows_std:
+            rows += measure(f"{name}, fast", Path(model), image, fast=True)
     if arguments.write and rows:
         RESULTS.parent.mkdir(exist_ok=True)
         with RESULTS.open("w", newline="", encoding="utf-8") as file:
@@ -141,7 +139,10 @@ def main() -> None:
             rows = list(csv.DictReader(file))
     bars = Bars()
     for row in rows:
-        place, depends = f"{row['model']}, chunks of {row['chunk']}", row["model"].endswith("-instance")
+        place, depends = (
+            f"{row['model']}, chunks of {row['chunk']}",
+            row["model"].removesuffix(", fast").endswith("-instance"),
+        )
         limits = {} if depends else {"high": 1e-3}
         bars.report(f"{place}: largest difference of a sample, of the range", float(row["difference"]), **limits)
         low, high = (0.95, 1.05) if depends else (0.98, 1.02)
