@@ -150,6 +150,11 @@ class PopulationNorm(nn.Module):
         arguments = (self.weight, self.bias, self.mean, self.var, learns, _MOMENTUM, _EPSILON)
         return torch.batch_norm(features, *arguments, torch.backends.cudnn.enabled)
 
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift of each channel by the running averages, shape (channels), in float64."""
+        scale = self.weight.double() * (self.var.double() + _EPSILON).rsqrt()
+        return scale, self.bias.double() - self.mean.double() * scale
+
     def _of_all_processes(self, features: Tensor) -> Tensor:
         """The same result as one process with the whole batch; torch's SyncBatchNorm runs only on GPUs."""
         from torch.distributed.nn.functional import all_reduce  # missing where torch has no processes
