@@ -12,7 +12,7 @@ makes of channels that are the same in many calls is computed once.
 """
 
 import itertools
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,7 @@ __all__ = ["FusedUNet", "fused"]
 
 _CONVOLVE = {2: F.conv2d, 3: F.conv3d}
 _LIFT = {2: F.conv_transpose2d, 3: F.conv_transpose3d}
+_ALL, _FIRST, _LAST = slice(None), slice(0, 1), slice(-1, None)
 
 
 def fused(network: nn.Module) -> nn.Module:
@@ -67,7 +68,7 @@ class FusedUNet(nn.Module):
     """
 
     @staticmethod
-    def fits(network: nn.Module) -> bool:
+    def fits(network: object) -> TypeGuard[UNet]:
         """Whether a network can be rewritten."""
         return isinstance(network, UNet) and network.norm == "population"
 
@@ -76,32 +77,28 @@ class FusedUNet(nn.Module):
         super().__init__()
         self.in_channels, self.num_read = network.in_channels, num_read
         self.ndim, self.stride, self.reach = network.ndim, network.stride, network.reach
-        down, lifts, up = list(network.down), list(network.lift), list(network.up)
-        has_head = not isinstance(network.head, nn.Identity)
+        blocks = [block for block in (*network.down, *network.up) if isinstance(block, Block)]
+        scales, has_head = len(network.down), not isinstance(network.head, nn.Identity)
+        self._down: list[_FusedBlock] = []
+        self._up: list[_FusedBlock] = []
         given: _Affine | None = None
-        mirrored: list[_Affine | None] = []
-        self.down, self.up = nn.ModuleList(), nn.ModuleList()
-        for number, block in enumerate(down):
-            # A transposed convolution cannot make up for a shift: what is lifted is normalised first.
-            folds = number < len(down) - 1 or (has_head and not up)
-            made = _FusedBlock(block, given, folds=folds, num_read=0 if number else num_read)
-            self.down.append(made)
-            mirrored.append(given := made.left)
-        mirrored.pop()
-        for number, (lift, block) in enumerate(zip(lifts, up, strict=True), start=1):
-            made = _FusedBlock(block, mirrored.pop(), folds=has_head and number == len(up), lift=lift)
-            self.up.append(made)
-            given = made.left
-        self.head = _Convolution.after(network.head, given) if has_head else None
-        self.to(next(network.parameters()).dtype)
-        if self.ndim == 2:
-            self.to(memory_format=torch.channels_last)  # a no-op for tensors of other dimensions
+        for number, block in enumerate(blocks[:scales], start=1):
+            # A transposed convolution cannot make up for a shift, so what is lifted is normalised first.
+            folds = number < scales or (has_head and scales == 1)
+            self._down.append(_FusedBlock(block, given, folds=folds, num_read=num_read if number == 1 else 0))
+            given = self._down[-1].left
+        for number, (lift, block) in enumerate(zip(network.lift, blocks[scales:], strict=True), start=1):
+            folds = has_head and number == scales - 1
+            self._up.append(_FusedBlock(block, self._down[-1 - number].left, folds=folds, lift=lift))
+            given = self._up[-1].left
+        self._head = _Convolution(network.head, given) if has_head else None
 
     def read(self, images: Tensor) -> Tensor:
         """What :meth:`forward` needs of the first channels of the input, shape (B, base, *padded spatial)."""
         check_images(images, self.num_read, self.ndim)
-        result: Tensor = self.down[0].read(self._laid_out(images))
-        return result
+        first = self._down[0].read
+        assert first is not None
+        return first(_laid_out(pad_to_stride(images, self.stride)))
 
     def forward(self, images: Tensor, read: Tensor | None = None) -> Tensor:
         """Map images (B, in_channels - num_read, *spatial) to (B, out_channels, *spatial).
@@ -111,131 +108,118 @@ class FusedUNet(nn.Module):
             read: What :meth:`read` made of the others, for each image or for all.
         """
         check_images(images, self.in_channels - self.num_read, self.ndim)
-        features = self._laid_out(images)
+        features = _laid_out(pad_to_stride(images, self.stride))
         mirrored: list[Tensor] = []
-        for scale, block in enumerate(self.down):
+        for scale, block in enumerate(self._down):
             features = block(_pool(features)) if scale else block(features, read)
             mirrored.append(features)
         mirrored.pop()
-        for block in self.up:
+        for block in self._up:
             features = block(mirrored.pop(), block.lifted(features))
-        return crop_to(features if self.head is None else self.head(features), images.shape[2:])
-
-    def _laid_out(self, images: Tensor) -> Tensor:
-        padded = pad_to_stride(images, self.stride)
-        return padded.contiguous(memory_format=torch.channels_last) if self.ndim == 2 else padded
+        return crop_to(features if self._head is None else self._head(features), images.shape[2:])
 
 
-class _FusedBlock(nn.Module):
+class _FusedBlock:
     """A block of a U-Net whose input and output are not normalised yet, except where that cannot be left to others.
 
     Args:
         block: The block.
         given: What would normalise the features that it is given; None if they are.
         folds: Whether the block's own normalisation may be left to others.
-        num_read: First input channels that :meth:`read` is given.
-        lift: The transposed convolution that makes the rest of the input.
+        num_read: First input channels that only :attr:`read` is given.
+        lift: The transposed convolution that makes the last channels of the input.
 
     Attributes:
+        read: Makes of the first channels what :meth:`__call__` adds; None if there are none.
         left: The normalisation that is left to others, or None.
     """
-
-    kernel: Tensor | None
 
     def __init__(
         self, block: Block, given: _Affine | None, *, folds: bool, num_read: int = 0, lift: nn.Module | None = None
     ) -> None:
-        super().__init__()
         self.is_silu = block.activation is F.silu
-        weight, bias = _double(block.conv1)
-        kernel = None
-        if num_read:
-            self.read = _Convolution(weight[:, :num_read], bias)
-            self.conv1 = _Convolution(weight[:, num_read:], torch.zeros_like(bias))
-        elif lift is not None:
-            num_mirrored = weight.shape[1] - lift.out_channels
+        self.read = _Convolution(block.conv1, channels=slice(0, num_read)) if num_read else None
+        offset, channels = None, slice(num_read, None)
+        if lift is not None:
             lifting, offset = _double(lift)
+            channels = slice(0, -len(offset))
+        self.conv1 = _Convolution(block.conv1, given, channels=channels, offset=offset, has_bias=not num_read)
+        self.kernel = None
+        if lift is not None:
             # Tap k of both together is the sum over taps e of the first and d of the second with e - d + 1 = k.
-            kernel = _CONVOLVE[weight.ndim - 2](lifting, weight[:, num_mirrored:], padding=2)
-            self.conv1 = _Convolution(weight, bias, given, num_mirrored, offset)
-        else:
-            self.conv1 = _Convolution(weight, bias, given)
-        self.register_buffer("kernel", kernel)
-        self.conv2 = _Convolution.after(block.conv2, _affine(block.norm1))
+            after = _double(block.conv1)[0][:, channels.stop :]
+            self.kernel = _laid_out(_CONVOLVE[self.conv1.ndim](lifting, after, padding=2).to(self.conv1.dtype))
+        self.conv2 = _Convolution(block.conv2, _affine(block.norm1))
         own = _affine(block.norm2)
         self.left = own if folds and own.passes_pools else None
-        shape = [-1, *[1] * (weight.ndim - 2)]
-        self.register_buffer("scale", None if self.left else own.scale.reshape(shape))
-        self.register_buffer("shift", None if self.left else own.shift.reshape(shape))
+        self.own = _Affine(*(self.conv2.per_channel(values) for values in own))
 
     def lifted(self, coarse: Tensor) -> Tensor:
-        """What the first convolution makes of the lifted features, except for their offset."""
+        """What the first convolution makes of lifted features, except for their offset."""
         assert self.kernel is not None
         return _LIFT[coarse.ndim - 2](coarse, self.kernel, stride=2, padding=1)
 
-    def forward(self, features: Tensor, beside: Tensor | None = None) -> Tensor:
+    def __call__(self, features: Tensor, beside: Tensor | None = None) -> Tensor:
         """Run the block, given what the first convolution makes of the rest of its input."""
         features = self.conv1(features)
         if beside is not None:
             features += beside
         features = self._activated(self.conv2(self._activated(features)))
-        return features if self.scale is None else torch.addcmul(self.shift, features, self.scale)
+        return features if self.left else torch.addcmul(self.own.shift, features, self.own.scale)
 
     def _activated(self, features: Tensor) -> Tensor:
         return F.silu(features, inplace=True) if self.is_silu else F.softplus(features)
 
 
-class _Convolution(nn.Module):
-    """A convolution of :math:`s a + b`, given a: zero beyond the border, where b is too.
+class _Convolution:
+    """A convolution of :math:`s a + b`, given a; beyond the border, all of it is 0.
 
     Args:
-        weight: For all input channels, in float64.
-        bias: In float64.
-        given: Scale and shift of the first channels; None for 1 and 0.
-        num_convolved: How many first channels there are; the others are added by someone else; None for all.
-        offset: Shift of the others.
+        layer: The convolution.
+        given: s and b of the features that it is given; None for 1 and 0.
+        channels: Those of the layer's input channels that it is given.
+        offset: b of the channels after them, whose a is convolved elsewhere.
+        has_bias: Whether to add the layer's bias.
     """
 
     def __init__(
         self,
-        weight: Tensor,
-        bias: Tensor,
+        layer: nn.Module,
         given: _Affine | None = None,
-        num_convolved: int | None = None,
+        *,
+        channels: slice = slice(None),
         offset: Tensor | None = None,
+        has_bias: bool = True,
     ) -> None:
-        super().__init__()
-        self.ndim, self.padding = weight.ndim - 2, weight.shape[-1] // 2
-        convolved = weight[:, :num_convolved]
+        weight, bias = _double(layer)
+        self.ndim, self.padding, self.dtype = weight.ndim - 2, weight.shape[-1] // 2, next(layer.parameters()).dtype
+        convolved = weight[:, channels]
         ones = weight.new_ones(convolved.shape[1])
-        scale, shift = given or (ones, torch.zeros_like(ones))
+        scale, shift = given or _Affine(ones, torch.zeros_like(ones))
+        convolved = convolved * scale.reshape([1, -1, *[1] * self.ndim])
+        self.weight = _laid_out(convolved.to(self.dtype))
+        reached = weight if offset is not None else weight[:, channels]
         shift = shift if offset is None else torch.cat([shift, offset])
-        self.register_buffer("weight", convolved * scale.reshape([1, -1, *[1] * self.ndim]))
-        of_shift = torch.einsum("oi...,i->o...", weight, shift)  # one number per output channel and tap
-        self.register_buffer("bias", bias + of_shift.flatten(1).sum(1))
-        self.places: list[tuple[slice, ...]] = []
+        of_shift = torch.einsum("oi...,i->o...", reached, shift)  # for each output channel and tap
+        self.bias = (has_bias * bias + of_shift.flatten(1).sum(1)).to(self.dtype)
+        self.borders: list[tuple[tuple[slice, ...], Tensor]] = []
         if self.padding and bool(shift.any()):
-            self.places = list(itertools.product((_ALL, _FIRST, _LAST), repeat=self.ndim))[1:]
-        # Inclusion and exclusion: at a corner, the taps that lie outside along both axes are taken away twice.
-        signs = [(-1) ** sum(side is not _ALL for side in place) for place in self.places]
-        outside = [sign * of_shift[:, *place].flatten(1).sum(1) for sign, place in zip(signs, self.places, strict=True)]
-        edges = torch.stack(outside) if outside else of_shift.new_zeros(0, len(bias))
-        self.register_buffer("edges", edges.reshape(*edges.shape, *[1] * self.ndim))
+            for place in list(itertools.product((_ALL, _FIRST, _LAST), repeat=self.ndim))[1:]:
+                # Inclusion and exclusion: at a corner, taps outside along both axes are taken away twice.
+                sign = (-1) ** sum(side is not _ALL for side in place)
+                outside = sign * of_shift[:, *place].flatten(1).sum(1)
+                self.borders.append((place, self.per_channel(outside)))
 
-    @classmethod
-    def after(cls, layer: nn.Module, given: _Affine | None) -> "_Convolution":
-        """A layer whose input is not normalised yet."""
-        return cls(*_double(layer), given)
+    def per_channel(self, values: Tensor) -> Tensor:
+        """One number per channel, broadcast along spatial axes."""
+        return values.to(self.dtype).reshape([-1, *[1] * self.ndim])
 
-    def forward(self, features: Tensor) -> Tensor:
+    def __call__(self, features: Tensor) -> Tensor:
         """Convolve features (B, in, *spatial)."""
         result = _CONVOLVE[self.ndim](features, self.weight, self.bias, padding=self.padding)
-        for place, outside in zip(self.places, self.edges, strict=True):
+        for place, outside in self.borders:
             result[:, :, *place] += outside
         return result
-
-
-_ALL, _FIRST, _LAST = slice(None), slice(0, 1), slice(-1, None)
 
 
 def _affine(norm: nn.Module) -> _Affine:
@@ -246,8 +230,14 @@ def _affine(norm: nn.Module) -> _Affine:
 
 def _double(layer: nn.Module) -> tuple[Tensor, Tensor]:
     """Weight and bias in float64."""
-    assert isinstance(layer.weight, Tensor) and isinstance(layer.bias, Tensor)
+    assert isinstance(layer.weight, Tensor)
+    assert isinstance(layer.bias, Tensor)
     return layer.weight.double(), layer.bias.double()
+
+
+def _laid_out(tensor: Tensor) -> Tensor:
+    """Channels last for images, which is faster on a CPU."""
+    return tensor.contiguous(memory_format=torch.channels_last) if tensor.ndim == 4 else tensor.contiguous()
 
 
 def _pool(features: Tensor) -> Tensor:

@@ -110,6 +110,7 @@ class Block(nn.Module):
         self.conv2, self.norm2 = conv(ndim, after, after), norm_layer(norm, after)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map features (B, before, *spatial) to (B, after, *spatial)."""
         features = self.norm1(self.activation(self.conv1(features)))
         result: Tensor = self.norm2(self.activation(self.conv2(features)))
         return result
