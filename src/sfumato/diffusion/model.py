@@ -339,7 +339,12 @@ class CVDM(nn.Module):
 
 
 def repeat_batch(images: Tensor, num_samples: int) -> Tensor:
-    """Stack ``num_samples`` copies of a batch along the batch axis, in the order of ``state.flatten(0, 1)``."""
+    """Stack ``num_samples`` copies of a batch along the batch axis, in the order of ``state.flatten(0, 1)``.
+
+    The copies of a single image share its memory.
+    """
+    if len(images) == 1:
+        return images.expand(num_samples, *images.shape[1:])
     return images.repeat(num_samples, *[1] * (images.ndim - 1))
 
 

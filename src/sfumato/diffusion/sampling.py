@@ -61,6 +61,7 @@ def sample(
     grid: SamplingGrid = "log_snr",
     last_noise: float = LAST_NOISE,
     progress: Callable[[int], None] | None = None,
+    known: Known | None = None,
 ) -> Tensor:
     """Sample the posterior of the target given the condition.
 
@@ -83,6 +84,7 @@ def sample(
         last_noise: For the ``log_snr`` grid: -log gamma of the last network call at the reference rate, which is its
             noise variance. A network that was never trained on so little noise leaves it in the samples.
         progress: Called after every network call with ``num_samples``; an exception it raises ends the sampling.
+        known: What ``model.read(condition)`` gave, if that was done before.
 
     Returns:
         Samples of shape (N, B, C, *spatial).
@@ -106,7 +108,7 @@ def sample(
     noise = seed if callable(seed) else NoiseField(seed)
     draw = functools.partial(noise, shape=shape, dtype=condition.dtype, device=condition.device)
     with _evaluating(model):
-        known = model.read(condition)
+        known = known or model.read(condition)
         end, fractions = _path(known.schedule, condition, num_steps, grid, last_noise)
         seen = repeat_batch(known.seen, num_samples)
 

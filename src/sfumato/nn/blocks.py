@@ -1,7 +1,8 @@
 """Layers shared by the networks, in two and three dimensions."""
 
+import copy
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,10 +23,12 @@ __all__ = [
     "freeze_batch_statistics",
     "norm_layer",
     "pad_to_stride",
+    "shallow_copy",
     "transposed_conv",
     "zero_output",
 ]
 
+Module = TypeVar("Module", bound=nn.Module)
 NormKind = Literal["population", "channel", "instance"]
 Activation = Literal["softplus", "silu"]
 """Softplus is the paper's; SiLU costs less on a CPU."""
@@ -226,6 +229,13 @@ def pad_to_stride(images: Tensor, stride: int) -> Tensor:
         return images
     widths = [width for amount in reversed(missing) for width in (0, amount)]
     return F.pad(images, widths, mode="replicate")
+
+
+def shallow_copy(module: Module) -> Module:
+    """A separate module with the same parameters and children."""
+    result = copy.copy(module)
+    result._modules = dict(module._modules)
+    return result
 
 
 def crop_to(images: Tensor, spatial: torch.Size) -> Tensor:

@@ -1,6 +1,7 @@
 """Turn a condition into mean, standard deviation, interval and samples, given a model and how it draws samples."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
@@ -10,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.diffusion.inference import for_inference
+from sfumato.diffusion.known import Known
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
@@ -193,6 +196,7 @@ class Restorer:
         batch: int | None = None,
         on_call: Callable[[int], None] | None = None,
         progress: Callable[[int], None] | None = None,
+        known: Known | None = None,
     ) -> Iterator[Tensor]:
         """Sample an image or region, in blocks (n, C, *spatial), still normalised; without samples, give the mean.
 
@@ -203,6 +207,7 @@ class Restorer:
             on_call: Called after every network call with the number of samples in it; an exception it raises ends the
                 work.
             progress: Called with the number of samples just drawn.
+            known: What :meth:`know` gave, if that was done before.
         """
         fitted, batch = self._fitted(condition.shape[2:], batch)
         if not self.draws_samples:
@@ -210,6 +215,7 @@ class Restorer:
             _tell(on_call, 1)
             _tell(progress, self.sampled.num_samples)
             return
+        known = known or fitted.know(condition)
         for first in range(0, self.sampled.num_samples, batch):
             number = min(batch, self.sampled.num_samples - first)
             yield sample(
@@ -223,6 +229,7 @@ class Restorer:
                 grid=self.sampled.grid,
                 seed=replace(noise, sample=noise.sample + first),
                 progress=on_call,
+                known=known,
             )[:, 0].cpu()
             _tell(progress, number)
 
@@ -249,19 +256,19 @@ class Restorer:
         if self.sampled == NO_SAMPLES:
             return self._known(condition, inner, **options)
         posterior, kept = Posterior(self.num_draws, quantiles=quantiles), list[Tensor]()
-        for block in self.draws(condition, noise, **options):
+        fitted, options["batch"] = self._fitted(condition.shape[2:], options.get("batch"))
+        known = fitted.know(condition) if self.draws_samples else None
+        for block in fitted.draws(condition, noise, known=known, **options):
             posterior.add(block[inner])
             if keep is not None:
                 kept.extend(block[keep])
-        return Drawn(posterior, kept, self._mean(condition, posterior, inner))
+        center = None if known is None or self.model.info.recipe.sample.mean == "samples" else known.center
+        return Drawn(posterior, kept, posterior.mean if center is None else center[0].cpu()[inner])
 
     @torch.no_grad()
-    def _mean(self, condition: Tensor, posterior: Posterior, inner: Index) -> Tensor:
-        if self.model.info.recipe.sample.mean == "samples" or not self.draws_samples:
-            return posterior.mean
-        center = self._fitted(condition.shape[2:], None)[0]._network.center(condition)
-        assert center is not None
-        return center[0].cpu()[inner]
+    def know(self, condition: Tensor) -> Known:
+        """What the networks make of a condition (1, K, *spatial) before any noise, for all its samples."""
+        return self._network.read(condition)
 
     def _known(
         self, condition: Tensor, inner: Index, *, on_call: Callable[[int], None] | None = None, **options: Any
@@ -278,9 +285,10 @@ class Restorer:
         mean, std = self._network.mean_and_std(condition)
         return mean.cpu(), None if std is None else std.cpu()
 
-    @property
+    @functools.cached_property
     def _network(self) -> CVDM:
-        return self.model.model if self.tile is None else tiled(self.model.model, self.tile)
+        network = for_inference(self.model.model)
+        return network if self.tile is None else tiled(network, self.tile)
 
     def summarise(
         self,
