@@ -62,8 +62,8 @@ def profiles(model: LoadedModel) -> Iterator[Profile]:
         with torch.no_grad(), FlopCounterMode(display=False) as counter:
             call()
         size = _SIZES[model.info.recipe.model.ndim]
-        times = _seconds([call, as_trained[name]])
-        yield Profile(name, size, *times, shares, float(counter.get_total_flops()))
+        seconds, seconds_as_trained = _seconds([call, as_trained[name]])
+        yield Profile(name, size, seconds, seconds_as_trained, shares, float(counter.get_total_flops()))
 
 
 def _calls(model: CVDM, loaded: LoadedModel) -> dict[str, Callable[[], object]]:
@@ -110,7 +110,7 @@ class _Clock(TorchDispatchMode):
     """Adds up the processor time of each kind of operation; torch's profiler knows only the time on the wall."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.spent = dict.fromkeys(KINDS, 0.0)
 
     def __torch_dispatch__(

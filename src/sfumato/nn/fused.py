@@ -25,7 +25,7 @@ __all__ = ["FusedUNet", "fused"]
 
 _CONVOLVE = {2: F.conv2d, 3: F.conv3d}
 _LIFT = {2: F.conv_transpose2d, 3: F.conv_transpose3d}
-_ALL, _FIRST, _LAST = slice(None), slice(0, 1), slice(-1, None)
+_ALL = slice(None)
 
 
 def fused(network: nn.Module) -> nn.Module:
@@ -202,13 +202,9 @@ class _Convolution:
         shift = shift if offset is None else torch.cat([shift, offset])
         of_shift = torch.einsum("oi...,i->o...", reached, shift)  # for each output channel and tap
         self.bias = (has_bias * bias + of_shift.flatten(1).sum(1)).to(self.dtype)
-        self.borders: list[tuple[tuple[slice, ...], Tensor]] = []
+        self.borders: list[tuple[tuple[int, ...], Tensor]] = []
         if self.padding and bool(shift.any()):
-            for place in list(itertools.product((_ALL, _FIRST, _LAST), repeat=self.ndim))[1:]:
-                # Inclusion and exclusion: at a corner, taps outside along both axes are taken away twice.
-                sign = (-1) ** sum(side is not _ALL for side in place)
-                outside = sign * of_shift[:, *place].flatten(1).sum(1)
-                self.borders.append((place, self.per_channel(outside)))
+            self.borders = [(axes, _outside(of_shift, axes).to(self.dtype)) for axes in _sets_of_axes(self.ndim)]
 
     def per_channel(self, values: Tensor) -> Tensor:
         """One number per channel, broadcast along spatial axes."""
@@ -217,9 +213,31 @@ class _Convolution:
     def __call__(self, features: Tensor) -> Tensor:
         """Convolve features (B, in, *spatial)."""
         result = _CONVOLVE[self.ndim](features, self.weight, self.bias, padding=self.padding)
-        for place, outside in self.borders:
-            result[:, :, *place] += outside
+        for axes, outside in self.borders:
+            place = [_ALL] * self.ndim
+            for axis in axes:
+                length = result.shape[2 + axis]
+                place[axis] = slice(None, None, max(1, length - 1))  # the first and the last
+                outside = outside if length > 1 else outside.sum(1 + axis, keepdim=True)
+            result[:, :, *place].add_(outside)
         return result
+
+
+def _sets_of_axes(ndim: int) -> list[tuple[int, ...]]:
+    """All sets of spatial axes but the empty one."""
+    return [axes for size in range(1, ndim + 1) for axes in itertools.combinations(range(ndim), size)]
+
+
+def _outside(taps: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """What to add where taps lie outside along these axes, given the taps (C, 3, ...); length 2 along the axes.
+
+    Pixels at a corner are in several sets of axes: by inclusion and exclusion, no tap is taken away twice.
+    """
+    for axis in range(taps.ndim - 1):
+        taps = (
+            taps[(_ALL,) * (1 + axis) + (slice(None, None, 2),)] if axis in axes else taps.sum(1 + axis, keepdim=True)
+        )
+    return taps if len(axes) % 2 == 0 else -taps
 
 
 def _affine(norm: nn.Module) -> _Affine:
