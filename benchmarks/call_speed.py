@@ -31,7 +31,7 @@ from sfumato.nn.unet import UNet
 from sfumato.system.device import keep_freed_memory
 
 BASES = (8, 16, 32, 64)
-SIDE = 256
+SIDE = 512
 LEAST = 1.3
 """Wanted gain, for 8 to 32 filters."""
 SETTLING = 10

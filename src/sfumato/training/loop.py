@@ -9,7 +9,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -120,13 +120,14 @@ class Trainer:
             terms += torch.stack([*losses]).detach() / settings.accumulate
         terms = self.ranks.mean(terms)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
-        if not bool(terms.isfinite().all() and norm.isfinite()):
-            self._stop_at_non_finite(batch, terms)
+        *values, gradient_norm = torch.stack([*terms, norm]).tolist()  # the only wait for the device
+        if not all(map(math.isfinite, (*values, gradient_norm))):
+            self._stop_at_non_finite(batch, values)
         self.optimizer.step()
         self.step += 1
         self._follow(self.step - stage.first)
-        named = dict(zip(Losses._fields, terms.tolist(), strict=True))
-        return {"loss": sum(named.values()), **named, "gradient_norm": float(norm), "learning_rate": rate}
+        named = dict(zip(Losses._fields, values, strict=True))
+        return {"loss": sum(named.values()), **named, "gradient_norm": gradient_norm, "learning_rate": rate}
 
     def _enter_stage(self) -> Stage:
         """The stage of the next step; where the rest starts to learn, the mean network's average is held."""
@@ -179,7 +180,8 @@ class Trainer:
     def _rounds(self, batch: Batch) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor, Tensor], bool]]:
         """Split the batch, with its noise, into the parts over which gradients are accumulated."""
         shape = torch.Size([1, *batch.target.shape])
-        eps = NoiseField(self.recipe.train.seed, sample=self.step, image=self.positions.start)(0, shape)[0]
+        noise = NoiseField(self.recipe.train.seed, sample=self.step, image=self.positions.start)
+        eps = noise(0, shape, device=self.ranks.device)[0]
         number = self.recipe.train.accumulate
         size = len(batch.t) // number
         if size * number != len(batch.t):
@@ -276,11 +278,11 @@ class Trainer:
         )
         save_model(self.folder.model_file, self.average.state_dict(), info)
 
-    def _stop_at_non_finite(self, batch: Batch, terms: Tensor) -> None:
+    def _stop_at_non_finite(self, batch: Batch, terms: Sequence[float]) -> None:
         for statistics, before in zip(self.model.buffers(), self.average.buffers(), strict=True):
             statistics.copy_(before)  # the batch has spoilt them
         self.save()
-        bad = [name for name, value in zip(Losses._fields, terms.tolist(), strict=True) if not math.isfinite(value)]
+        bad = [name for name, value in zip(Losses._fields, terms, strict=True) if not math.isfinite(value)]
         names = ", ".join(map(self.data.train.name, batch.samples))
         raise RunError(
             f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {names}; "
