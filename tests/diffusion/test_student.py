@@ -1,0 +1,185 @@
+"""Students against closed forms: where a lesson's long step lands, and what a taught student draws."""
+
+import copy
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from exact_problems import Gaussian, Heteroscedastic, log_uniform_rates, smooth_covariance
+from sfumato import LearnedSchedule
+from sfumato.diffusion.gaussian import diffuse
+from sfumato.diffusion.noise import NoiseField
+from sfumato.diffusion.sampling import sample
+from sfumato.diffusion.sampling_grid import log_snr_grid
+from sfumato.diffusion.schedule import Schedule
+from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Solver, Step, first_order, remembered
+from sfumato.diffusion.student import Student, Teacher, clean_of_step
+from sfumato.diffusion.warp import LinearWarp
+from sfumato.system.errors import RecipeError
+from training_on_exact import PixelNetwork, batch
+
+CLOCK = LinearWarp(0.3, 1.7)
+RATES = log_uniform_rates((1, 1, 2, 4))
+LEVELS = log_snr_grid(12, 6.0)
+SOLVERS_OF_TEACHERS: list[Solver] = ["2m", "first_order", "gaussian"]
+
+
+def gaussian_problem() -> Gaussian:
+    """Eight correlated pixels whose rates differ by a factor of ten."""
+    mean = torch.linspace(-1, 1, 8, dtype=torch.float64)
+    return Gaussian(lambda _: Schedule(RATES, CLOCK, reference_rate=6.0), mean, smooth_covariance(8, 0.3))
+
+
+def no_noise() -> Tensor:
+    raise AssertionError("noise was drawn")
+
+
+def walked(problem: Gaussian, solver: Solver, state: Tensor, levels: list[NoiseLevel]) -> tuple[list[Tensor], Tensor]:
+    """The states of a sampler at each level, and its prediction at the last one: the loop of `sample`, written out."""
+    states, past = [state], None
+    seen = torch.zeros_like(state)
+    for now, after in itertools.pairwise(levels):
+        clean = problem.predict(states[-1], now.log_gamma, seen)
+        step = Step.between(now, after, clean, past)
+        past = Past(remembered(solver, states[-1], now, clean), step.h)
+        states.append(SOLVERS[solver](states[-1], step, 0.0, no_noise))
+    return states, problem.predict(states[-1], levels[-1].log_gamma, seen)
+
+
+@pytest.mark.parametrize("solver", SOLVERS_OF_TEACHERS)
+@pytest.mark.parametrize("number", range(6))
+def test_one_long_step_lands_where_the_teachers_two_steps_do(solver: Solver, number: int) -> None:
+    """At every level and every pixel, in float64; at the last level the lesson is the teacher's final image."""
+    problem, index = gaussian_problem(), 2 * number
+    diffused, eps = torch.randn(2, 1, 1, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(number))
+    levels = [NoiseLevel.at(-RATES * fraction) for fraction in LEVELS]
+    begin = index - 1 if index and solver != "first_order" else index
+    start = eps if index == 0 else diffuse(diffused, eps, levels[begin].log_gamma)
+    states, final = walked(problem, solver, start, levels[begin : index + 3])
+    t = torch.tensor([(number + 0.5) / 6], dtype=torch.float64)
+    lesson = Teacher(problem, LEVELS, solver).lesson(-RATES, torch.zeros_like(eps), diffused, t, eps)
+    torch.testing.assert_close(lesson.log_gamma, levels[index].log_gamma, atol=0, rtol=1e-12)
+    torch.testing.assert_close(lesson.noisy, states[index - begin], atol=1e-10, rtol=0)
+    if index + 2 == len(LEVELS):
+        torch.testing.assert_close(lesson.clean, final, atol=1e-10, rtol=0)
+        return
+    step = Step.between(levels[index], levels[index + 2], lesson.clean, None)
+    torch.testing.assert_close(first_order(lesson.noisy, step, 0.0, no_noise), states[-1], atol=1e-10, rtol=0)
+
+
+def test_images_of_one_batch_have_levels_of_their_own() -> None:
+    problem = gaussian_problem()
+    diffused, eps = torch.randn(2, 6, 1, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
+    t = torch.linspace(0, 1, 6, dtype=torch.float64)
+    teacher = Teacher(Each(problem), LEVELS, "2m")
+    together = teacher.lesson(-RATES, torch.zeros_like(eps), diffused, t, eps)
+    for place in range(6):
+        one = slice(place, place + 1)
+        alone = teacher.lesson(-RATES, torch.zeros_like(eps[one]), diffused[one], t[one], eps[one])
+        torch.testing.assert_close(together.noisy[one], alone.noisy, atol=1e-12, rtol=0)
+        torch.testing.assert_close(together.clean[one], alone.clean, atol=1e-10, rtol=0)
+
+
+class Each:
+    """An exact problem that takes images of several levels, one by one."""
+
+    target_channels = 1
+
+    def __init__(self, problem: Gaussian) -> None:
+        self.problem = problem
+        self.read = problem.read
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
+        levels = log_gamma.expand_as(noisy).split(1)
+        ones = zip(noisy.split(1), levels, seen.split(1), strict=True)
+        return torch.cat([self.problem.predict(*one) for one in ones])
+
+
+class PerfectStudent(Gaussian):
+    """Predicts what a first-order teacher's lesson says, at the levels of a student."""
+
+    def __init__(self) -> None:
+        problem = gaussian_problem()
+        super().__init__(problem.schedule, problem.mean, problem.covariance)
+        self.levels = LEVELS[::2]
+
+    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
+        number = int(torch.tensor([(log_gamma + RATES * level).abs().sum() for level in self.levels]).argmin())
+        levels = [NoiseLevel.at(-RATES * level) for level in LEVELS[2 * number : 2 * number + 3]]
+        states, final = walked(gaussian_problem(), "first_order", noisy, levels)
+        return final if len(levels) < 3 else clean_of_step(noisy, states[-1], levels[0], levels[2])
+
+
+def test_a_perfect_student_draws_its_teachers_samples_with_half_the_calls() -> None:
+    condition = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
+    settings: dict[str, Any] = {"num_samples": 5, "solver": "first_order", "seed": 3}
+    drawn = sample(PerfectStudent(), condition, num_steps=6, **settings)
+    torch.testing.assert_close(
+        drawn, sample(gaussian_problem(), condition, num_steps=12, **settings), atol=1e-10, rtol=0
+    )
+
+
+def taught(teacher: Teacher, student: Student, num_steps: int) -> Student:
+    """Teach by Adam with a cosine decay; every image of a batch is of one of the levels in turn."""
+    student.teacher = teacher
+    generator = torch.Generator().manual_seed(len(student.levels))
+    optimizer = torch.optim.Adam(student.get_submodule("network").parameters(), lr=4e-3)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, num_steps)
+    for _ in range(num_steps):
+        optimizer.zero_grad()
+        student.loss(*batch(generator, size=64, side=4)).total.backward()
+        optimizer.step()
+        decay.step()
+    return student
+
+
+def test_a_student_of_four_calls_draws_its_exact_teachers_samples() -> None:
+    """32 calls of the exact denoiser become 16, 8 and 4 of a small network; each x is drawn 4096 times."""
+    problem = Heteroscedastic(LearnedSchedule(torch.zeros_like))
+    levels = log_snr_grid(32, 8.0)
+    teacher = Teacher(problem, levels, "2m")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = PixelNetwork(3, 64, 3)
+    for calls in (16, 8, 4):
+        levels = levels[::2]
+        student = taught(teacher, Student(problem.schedule, network, levels=levels), 800 if calls == 16 else 300)
+        teacher, network = Teacher(student, levels, "first_order"), copy.deepcopy(network)
+    x = torch.linspace(-1.4, 1.4, 32).expand(1, 1, 64, 32)
+    how: dict[str, Any] = {"num_samples": 64, "seed": NoiseField(1)}
+    few = sample(student, x, num_steps=4, solver="first_order", **how)[:, 0, 0].reshape(-1, 32)
+    many = sample(problem, x, num_steps=32, **how)[:, 0, 0].reshape(-1, 32)
+    std = problem.posterior_std(x)[0, 0, 0]
+    ratios, error = few.std(0) / many.std(0), ((few - many) / std).square().mean().sqrt()
+    assert 0.97 < float(ratios.mean()) < 1.03, ratios
+    assert float((ratios - 1).abs().max()) < 0.1
+    assert float(error) < 0.1
+
+
+@pytest.mark.parametrize("asked", [{"num_steps": 8}, {"solver": "2m"}, {"eta": 1.0}, {}])
+def test_other_ways_to_sample_a_student_are_refused(asked: dict[str, Any]) -> None:
+    student = Student(LearnedSchedule(torch.zeros_like), PixelNetwork(3, 4, 1), levels=[1.0, 0.1])
+    settings = {"num_steps": 2, "solver": "first_order", **asked} if asked else {}
+    with pytest.raises(RecipeError, match=r"a student: it was taught 2 calls of first_order with eta 0"):
+        sample(student, torch.zeros(1, 1, 4, 4), num_samples=1, seed=0, **settings)
+    assert sample(
+        student, torch.zeros(1, 1, 4, 4), num_samples=1, seed=0, num_steps=2, solver="first_order"
+    ).isfinite().all()
+
+
+def test_only_the_denoising_network_learns() -> None:
+    rate = PixelNetwork(1, 4, 1)
+    student = Student(LearnedSchedule(rate), PixelNetwork(3, 4, 1), levels=[1.0, 0.1])
+    student.teacher = Teacher(Heteroscedastic(LearnedSchedule(rate)), [1.0, 0.4, 0.1, 0.01], "2m")
+    student.loss(*batch(torch.Generator().manual_seed(0), size=4)).total.backward()
+    for name, parameter in student.named_parameters():
+        assert (parameter.grad is not None) == name.startswith("network."), name
+
+
+def test_a_student_without_a_teacher_has_no_loss() -> None:
+    student = Student(LearnedSchedule(torch.zeros_like), PixelNetwork(3, 4, 1), levels=[1.0, 0.1])
+    with pytest.raises(ValueError, match="no loss without its teacher"):
+        student.loss(*batch(torch.Generator().manual_seed(0), size=4))
