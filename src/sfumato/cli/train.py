@@ -1,6 +1,5 @@
 """`sfumato train`."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +36,7 @@ def train(
     settings: arguments.RecipeFields = None,
 ) -> None:
     """Train a model on image pairs. If interrupted, rerun the command to resume."""
+    from sfumato.training.distributed import is_first_process
     from sfumato.training.run_folder import RunFolder
     from sfumato.training.same_run import is_run_of
     from sfumato.training.train import train as run
@@ -48,5 +48,5 @@ def train(
     if preset is None and is_run_of(RunFolder(out), before := recipe_of(recipe, fields), minutes):
         chosen = before  # begun by version 0.1, which had no presets
     trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
-    if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
+    if is_first_process():
         say(f"trained: {trained.model_file}")

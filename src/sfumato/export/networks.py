@@ -145,12 +145,12 @@ def _description(model: LoadedModel) -> dict[str, object]:
     condition = torch.zeros(1, info.condition_channels, *example_size(stride(network), info.recipe.model.ndim))
     with torch.no_grad():
         schedule = network.read(condition).schedule
-    steps = sampled_by(model).num_steps
+    drawn, taught = sampled_by(model), getattr(network, "levels", None)
     return about | {
         "predicts": network.predicts,
         "scale": network.scale,
         "solver": info.recipe.sample.solver,
         "eta": info.recipe.sample.eta,
         # gamma of a step is exp(-rate * fraction)
-        "fractions": grid_of(schedule, condition, steps, info.recipe.sample.grid, info.recipe.sample.last_noise),
+        "fractions": grid_of(schedule, condition, drawn.num_steps, drawn.grid, drawn.last_noise, taught=taught),
     }

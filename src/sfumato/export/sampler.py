@@ -99,7 +99,9 @@ class _Start(nn.Module):
         condition = torch.zeros(1, self.info.condition_channels, *[1] * self.info.recipe.model.ndim)
         with torch.no_grad():
             schedule, sampled = self.model.read(condition).schedule, self.sampled
-            fractions = grid_of(schedule, condition, sampled.num_steps, sampled.grid, sampled.last_noise)
+            taught = getattr(self.model, "levels", None)
+            how = (sampled.num_steps, sampled.grid, sampled.last_noise)
+            fractions = grid_of(schedule, condition, *how, taught=taught)
         numbers = torch.arange(len(fractions))
         return {
             "now": torch.tensor(fractions),

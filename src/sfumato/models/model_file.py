@@ -252,7 +252,9 @@ def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 def _outline(info: ModelInfo) -> CVDM:
     """Build the model without memory for its weights."""
     with torch.device("meta"):
-        return build_model(info.recipe.model, info.condition_channels, info.target_channels)
+        student = info.recipe.student
+        levels = None if student is None else student.levels
+        return build_model(info.recipe.model, info.condition_channels, info.target_channels, levels=levels)
 
 
 def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:

@@ -15,7 +15,7 @@ def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, n
     """How a model draws samples. Numbers left as None are those of its calibration, or of the recipe without one.
 
     Raises:
-        RecipeError: If one of the numbers is below 1.
+        RecipeError: If one of the numbers is below 1, or not the one a student was taught.
     """
     info = model.info if isinstance(model, LoadedModel) else model
     usual, known = sampled_as(info.recipe.sample, _SAMPLES), info.calibration
@@ -23,7 +23,11 @@ def sampled_by(model: LoadedModel | ModelInfo, num_samples: int | None = None, n
         usual = replace(usual, num_samples=known.sampled.num_samples, num_steps=known.sampled.num_steps)
     if num_samples is not None:
         usual = replace(usual, num_samples=whole("the number of samples", num_samples))
-    return usual if num_steps is None else replace(usual, num_steps=whole("the number of steps", num_steps))
+    if num_steps is not None:
+        usual = replace(usual, num_steps=whole("the number of steps", num_steps))
+    if info.recipe.student is not None:
+        info.recipe.student.check(usual.num_steps, usual.solver, usual.eta)
+    return usual
 
 
 def why_uncalibrated(model: LoadedModel, sampled: Sampled) -> str | None:

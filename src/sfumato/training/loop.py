@@ -6,12 +6,10 @@ of its step, weights, moving average and optimizer moments.
 
 import contextlib
 import math
-import signal
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -35,6 +33,7 @@ from sfumato.training.known_first import fit_filter, measure_log_scale, trusted_
 from sfumato.training.preparation import Prepared
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import Stage, stage_at
+from sfumato.training.stop_signals import StopSignals
 from sfumato.training.tensorboard import Dashboard
 from sfumato.training.validation import Validation
 
@@ -58,7 +57,10 @@ class Trainer:
         self.recipe, self.folder, self.data, self.ranks = recipe, folder, data, ranks
         settings = recipe.train
         channels = (data.train.condition_channels, data.train.target_channels)
-        self.model, self.average = (build_model(recipe.model, *channels, seed=settings.seed) for _ in range(2))
+        levels = None if recipe.student is None else recipe.student.levels
+        self.model, self.average = (
+            build_model(recipe.model, *channels, seed=settings.seed, levels=levels) for _ in range(2)
+        )
         if start_from is not None:
             self._start_from(start_from)
         self._fits_start = self.model.start is not None and start_from is None
@@ -71,6 +73,7 @@ class Trainer:
         self.optimizer = kind(_groups(self.model, settings), lr=settings.learning_rate, weight_decay=decay)
         self.step = 0
         self.best: float | None = None
+        self.sampling = recipe.sample
         self.positions = ranks.share(settings.batch_size)
         self.batches = batches_of(recipe, data)
         self.validation = None
@@ -85,7 +88,7 @@ class Trainer:
         quiet = quiet or not self.ranks.is_first
         self.dashboard = Dashboard(self.folder.tensorboard, step=self.step, active=self.ranks.is_first)
         bar = Bar("training", last, done=self.step, quiet=quiet)
-        with _StopSignals() as stop, contextlib.closing(self.dashboard), bar:
+        with StopSignals() as stop, contextlib.closing(self.dashboard), bar:
             for batch in batches:
                 started = time.perf_counter()
                 values = self.advance(batch)
@@ -106,7 +109,7 @@ class Trainer:
         rate = stage.learning_rate(settings, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["speed"]
-        freeze_batch_statistics(self.model, frozen=stage.is_second_half(self.step))
+        freeze_batch_statistics(self.model, frozen=stage.freezes_statistics(self.step))
         if stage.learns == "rest":
             for held in _mean_parts(self.model):
                 freeze_batch_statistics(held)
@@ -256,14 +259,18 @@ class Trainer:
             self._save_model(value)
         panel = self.folder.panels / f"step-{self.step:08d}.png"
         try:
-            self.validation.draw(self.average, self.ranks.device, self.recipe.sample, panel)
+            self.validation.draw(self.average, self.ranks.device, self.sampling, panel)
         except ModelFileError as error:  # a schedule that need not be monotone may not be monotone yet
             print(f"note: no panel at step {self.step}: {error}", file=sys.stderr, flush=True)
             return
         self.dashboard.picture(self.step, "validation/restored", panel)
 
     def _save_model(self, value: float | None) -> None:
-        info = ModelInfo(
+        save_model(self.folder.model_file, self.average.state_dict(), self.info(value))
+
+    def info(self, value: float | None) -> ModelInfo:
+        """What the model file holds beside the weights, given the validation error."""
+        return ModelInfo(
             recipe=self.recipe,
             condition_channels=self.data.train.condition_channels,
             target_channels=self.data.train.target_channels,
@@ -274,7 +281,6 @@ class Trainer:
             factor=self.data.train.factor,
             seen=self.data.seen,
         )
-        save_model(self.folder.model_file, self.average.state_dict(), info)
 
     def _stop_at_non_finite(self, batch: Batch, terms: Tensor) -> None:
         for statistics, before in zip(self.model.buffers(), self.average.buffers(), strict=True):
@@ -286,23 +292,6 @@ class Trainer:
             f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {names}; "
             "the state before it is saved: start a new run with a lower train.learning_rate, or without these images"
         )
-
-
-class _StopSignals:
-    """Turns Ctrl-C and SIGTERM into a request that the loop sees after its step."""
-
-    requested = False
-
-    def __enter__(self) -> "_StopSignals":
-        self._before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
 
 
 def batches_of(recipe: Recipe, data: Prepared) -> PatchBatches:
