@@ -43,6 +43,8 @@ STUDENTS = (4, 2, 1)
 """Calls, each halved from the one before."""
 FEW = (8, *STUDENTS)
 """Calls of the teacher that students are compared with."""
+CROP = 128
+"""Side of the middle of each test image that is sampled."""
 METRICS = ("RMSE", "ratio", "CRPS", "within")
 
 
@@ -75,15 +77,21 @@ def run(cell: str, places: Places, out: Path, *, steps: int, most: int) -> Itera
         print(f"{cell}: {path}", flush=True)
     for test_set in PROBLEMS[problem].test_sets:
         for number, image in enumerate(held_out(problem, test_set, places, most=most)):
-            truth = torch.from_numpy(image.truth).double()
-            wanted_samples = _draw(teacher, image.condition, number, TEACHER_CALLS)
+            condition, pixels = _middle(image.condition), _middle(image.truth)
+            truth = torch.from_numpy(pixels).double()
+            wanted_samples = _draw(teacher, condition, number, TEACHER_CALLS)
             drawn = {("teacher", TEACHER_CALLS): wanted_samples}
-            drawn |= {("teacher", calls): _draw(teacher, image.condition, number, calls) for calls in FEW}
-            drawn |= {("student", calls): _draw(of, image.condition, number, calls) for calls, of in students.items()}
+            drawn |= {("teacher", calls): _draw(teacher, condition, number, calls) for calls in FEW}
+            drawn |= {("student", calls): _draw(of, condition, number, calls) for calls, of in students.items()}
             for (model, calls), samples in drawn.items():
                 for metric, value in compared(samples, wanted_samples, truth).items():
                     own = (problem, minutes, steps, model, calls, f"{image.group}/{image.name}", metric)
                     yield Row(*own, value)
+
+
+def _middle(image: np.ndarray) -> np.ndarray:
+    corner = [(side - min(side, CROP)) // 2 for side in image.shape[1:]]
+    return image[:, corner[0] : corner[0] + CROP, corner[1] : corner[1] + CROP]
 
 
 def _draw(model: LoadedModel, condition: np.ndarray, number: int, calls: int) -> Tensor:

@@ -80,9 +80,7 @@ def test_only_the_denoising_network_changed(teacher: Path, student: Path) -> Non
 
 def test_levels_are_every_second_one_of_the_teachers(teacher: Path) -> None:
     loaded = load(teacher)
-    all_, half, few_ = (
-        taught_recipe(loaded, calls=calls, teacher_calls=16).student for calls in (8, 4, 1)
-    )
+    all_, half, few_ = (taught_recipe(loaded, calls=calls, teacher_calls=16).student for calls in (8, 4, 1))
     assert all_ is not None
     assert half is not None
     assert few_ is not None
