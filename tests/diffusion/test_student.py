@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from exact_problems import Gaussian, Heteroscedastic, log_uniform_rates, smooth_covariance
 from sfumato import LearnedSchedule
-from sfumato.diffusion.gaussian import diffuse
+from sfumato.diffusion.gaussian import amplitudes
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.sampling_grid import log_snr_grid
 from sfumato.diffusion.schedule import Schedule
-from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Solver, Step, first_order, remembered
-from sfumato.diffusion.student import Student, Teacher, clean_of_step
+from sfumato.diffusion.solvers import NoiseLevel, Solver, Step, first_order
+from sfumato.diffusion.student import Student, Teacher
 from sfumato.diffusion.warp import LinearWarp
 from sfumato.system.errors import RecipeError
 from training_on_exact import PixelNetwork, batch
@@ -36,89 +36,38 @@ def no_noise() -> Tensor:
     raise AssertionError("noise was drawn")
 
 
-def walked(problem: Gaussian, solver: Solver, state: Tensor, levels: list[NoiseLevel]) -> tuple[list[Tensor], Tensor]:
-    """The states of a sampler at each level, and its prediction at the last one: the loop of `sample`, written out."""
-    states, past = [state], None
-    seen = torch.zeros_like(state)
-    for now, after in itertools.pairwise(levels):
-        clean = problem.predict(states[-1], now.log_gamma, seen)
-        step = Step.between(now, after, clean, past)
-        past = Past(remembered(solver, states[-1], now, clean), step.h)
-        states.append(SOLVERS[solver](states[-1], step, 0.0, no_noise))
-    return states, problem.predict(states[-1], levels[-1].log_gamma, seen)
-
-
 @pytest.mark.parametrize("solver", SOLVERS_OF_TEACHERS)
-@pytest.mark.parametrize("number", range(6))
-def test_one_long_step_lands_where_the_teachers_two_steps_do(solver: Solver, number: int) -> None:
-    """At every level and every pixel, in float64; at the last level the lesson is the teacher's final image."""
-    problem, index = gaussian_problem(), 2 * number
-    diffused, eps = torch.randn(2, 1, 1, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(number))
-    levels = [NoiseLevel.at(-RATES * fraction) for fraction in LEVELS]
-    begin = index - 1 if index and solver != "first_order" else index
-    start = eps if index == 0 else diffuse(diffused, eps, levels[begin].log_gamma)
-    states, final = walked(problem, solver, start, levels[begin : index + 3])
-    t = torch.tensor([(number + 0.5) / 6], dtype=torch.float64)
-    lesson = Teacher(problem, LEVELS, solver).lesson(-RATES, torch.zeros_like(eps), diffused, t, eps)
-    torch.testing.assert_close(lesson.log_gamma, levels[index].log_gamma, atol=0, rtol=1e-12)
-    torch.testing.assert_close(lesson.noisy, states[index - begin], atol=1e-10, rtol=0)
-    if index + 2 == len(LEVELS):
-        torch.testing.assert_close(lesson.clean, final, atol=1e-10, rtol=0)
-        return
-    step = Step.between(levels[index], levels[index + 2], lesson.clean, None)
-    torch.testing.assert_close(first_order(lesson.noisy, step, 0.0, no_noise), states[-1], atol=1e-10, rtol=0)
+def test_one_long_step_lands_where_the_teachers_two_steps_do(solver: Solver) -> None:
+    """From level to level, at every pixel, in float64: long steps by the lessons end in the teacher's own sample."""
+    problem, condition = gaussian_problem(), torch.zeros(1, 1, 2, 4, dtype=torch.float64)
+    eps = torch.randn(5, 1, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    lessons = Teacher(problem, LEVELS, solver).lessons(-RATES, condition, eps)
+    assert len(lessons) == len(LEVELS) // 2
+    levels, state = [NoiseLevel.at(-RATES * level) for level in LEVELS[::2]], eps
+    for lesson, now, after in zip(lessons, levels, levels[1:], strict=False):
+        torch.testing.assert_close(lesson.log_gamma, now.log_gamma, atol=0, rtol=1e-12)
+        torch.testing.assert_close(lesson.noisy, state, atol=1e-10, rtol=0)
+        state = first_order(state, Step.between(now, after, lesson.clean, None), 0.0, no_noise)
+    torch.testing.assert_close(lessons[-1].noisy, state, atol=1e-10, rtol=0)
+    how: dict[str, Any] = {"num_steps": 12, "solver": solver, "seed": 0, "initial": eps[:, None]}
+    drawn = sample(problem, condition, num_samples=5, **how)[:, 0]
+    torch.testing.assert_close(lessons[-1].clean, drawn, atol=1e-10, rtol=0)
 
 
-def test_images_of_one_batch_have_levels_of_their_own() -> None:
+def test_a_teachers_states_are_those_of_its_samples_after_each_step() -> None:
+    """Two steps of the formula, written out for one level: they lead from lesson to lesson."""
     problem = gaussian_problem()
-    diffused, eps = torch.randn(2, 6, 1, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(7))
-    t = torch.linspace(0, 1, 6, dtype=torch.float64)
-    teacher = Teacher(Each(problem), LEVELS, "2m")
-    together = teacher.lesson(-RATES, torch.zeros_like(eps), diffused, t, eps)
-    for place in range(6):
-        one = slice(place, place + 1)
-        alone = teacher.lesson(-RATES, torch.zeros_like(eps[one]), diffused[one], t[one], eps[one])
-        torch.testing.assert_close(together.noisy[one], alone.noisy, atol=1e-12, rtol=0)
-        torch.testing.assert_close(together.clean[one], alone.clean, atol=1e-10, rtol=0)
-
-
-class Each:
-    """An exact problem that takes images of several levels, one by one."""
-
-    target_channels = 1
-
-    def __init__(self, problem: Gaussian) -> None:
-        self.problem = problem
-        self.read = problem.read
-
-    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
-        levels = log_gamma.expand_as(noisy).split(1)
-        ones = zip(noisy.split(1), levels, seen.split(1), strict=True)
-        return torch.cat([self.problem.predict(*one) for one in ones])
-
-
-class PerfectStudent(Gaussian):
-    """Predicts what a first-order teacher's lesson says, at the levels of a student."""
-
-    def __init__(self) -> None:
-        problem = gaussian_problem()
-        super().__init__(problem.schedule, problem.mean, problem.covariance)
-        self.levels = LEVELS[::2]
-
-    def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
-        number = int(torch.tensor([(log_gamma + RATES * level).abs().sum() for level in self.levels]).argmin())
-        levels = [NoiseLevel.at(-RATES * level) for level in LEVELS[2 * number : 2 * number + 3]]
-        states, final = walked(gaussian_problem(), "first_order", noisy, levels)
-        return final if len(levels) < 3 else clean_of_step(noisy, states[-1], levels[0], levels[2])
-
-
-def test_a_perfect_student_draws_its_teachers_samples_with_half_the_calls() -> None:
-    condition = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
-    settings: dict[str, Any] = {"num_samples": 5, "solver": "first_order", "seed": 3}
-    drawn = sample(PerfectStudent(), condition, num_steps=6, **settings)
-    torch.testing.assert_close(
-        drawn, sample(gaussian_problem(), condition, num_steps=12, **settings), atol=1e-10, rtol=0
-    )
+    eps = torch.randn(1, 1, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    first, second, *_ = Teacher(problem, LEVELS, "first_order").lessons(-RATES, torch.zeros_like(eps), eps)
+    state = eps
+    for before, after in itertools.pairwise(LEVELS[:3]):
+        a, s = amplitudes(-RATES * before)
+        noise = (state - a * problem.predict(state, -RATES * before, state)) / s
+        clean = (state - s * noise) / a
+        a, s = amplitudes(-RATES * after)
+        state = a * clean + s * noise
+    torch.testing.assert_close(first.noisy, eps)
+    torch.testing.assert_close(second.noisy, state, atol=1e-10, rtol=0)
 
 
 RATE = torch.tensor([8.0, 12.0, 20.0, 30.0], dtype=torch.float64)

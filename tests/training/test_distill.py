@@ -9,10 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import sfumato
 from pair_folders import make_pairs
 from sfumato.diffusion.student import Student
-from sfumato.models.model_file import LoadedModel, load
+from sfumato.models.model_file import load
 from sfumato.models.model_updates import set_calibration
 from sfumato.models.recipe import Recipe
 from sfumato.system.errors import OverwriteError, PairingError, RecipeError, RunError
@@ -237,18 +236,6 @@ def test_other_pairs_count_as_seen_as_well(teacher: Path, tmp_path: Path) -> Non
 def test_the_loss_of_a_student_needs_as_many_steps_as_halvings(teacher: Path) -> None:
     with pytest.raises(ValueError, match="at least one for each of its 2 halvings"):
         few(teacher, steps=1)
-
-
-def samples(model: LoadedModel, calls: int, folders: tuple[str, str]) -> torch.Tensor:
-    condition = model.info.condition.of_pixels(sfumato_image(folders))
-    solver = model.info.recipe.sample.solver
-    return sfumato.sample(model.model, condition, num_samples=4, num_steps=calls, solver=solver, seed=0)
-
-
-def sfumato_image(folders: tuple[str, str]) -> "torch.Tensor":
-    from sfumato.data.images.io import open_image
-
-    return open_image(Path(folders[0]) / "image0.tif").read({})[None, None]
 
 
 def test_stored_recipes_without_students_keep_their_meaning(teacher: Path) -> None:

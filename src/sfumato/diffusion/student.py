@@ -9,9 +9,12 @@ predicted to be
 which is what the student learns, pixel by pixel, so it holds for pixel-wise schedules. The last level has no step to
 take: there the target is the teacher's final image. A student's levels are every second one of its teacher's, and it is
 the teacher of the next student, with half as many calls.
+
+The states z are those of the teacher's own samples, not diffused targets: samples of a teacher that is not perfect have
+another distribution, and its student has to know its way there. Two calls of the teacher make a lesson, as with
+diffused targets, and what a second-order solver remembers of the past is what it remembers when it draws.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,9 +22,9 @@ import torch
 from torch import Tensor
 
 from sfumato.diffusion import losses
-from sfumato.diffusion.gaussian import amplitudes, diffuse
+from sfumato.diffusion.gaussian import amplitudes
 from sfumato.diffusion.losses import Losses
-from sfumato.diffusion.model import CVDM
+from sfumato.diffusion.model import CVDM, repeat_batch
 from sfumato.diffusion.sampling import Denoiser
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Solver, Step, remembered
@@ -48,50 +51,36 @@ class Teacher(NamedTuple):
     """Fractions of log gamma at t = 1 at which it is called, an even number of them."""
     solver: Solver
 
-    def lesson(self, end: Tensor, seen: Tensor, diffused: Tensor, t: Tensor, eps: Tensor) -> Lesson:
-        """Take two steps from noisy images, one level per image.
-
-        At the first level the state is pure noise, as in sampling. A second-order solver needs a prediction of the past
-        that diffused images lack: they are diffused to the level before, from which one step leads to the first.
+    def lessons(self, end: Tensor, seen: Tensor, eps: Tensor) -> list[Lesson]:
+        """Draw samples, and turn every two steps on the way into a lesson, one per level of the student.
 
         Args:
             end: Log gamma at t = 1, shape (B, C, *spatial); any axis may have length 1.
             seen: What the denoising network sees of the condition.
-            diffused: What is diffused, shape (B, C, *spatial).
-            t: Numbers in [0, 1] that choose the level, shape (B).
-            eps: Unit normal noise, shape of ``diffused``.
+            eps: Where sampling starts, shape (B, C, *spatial).
         """
-        number = len(self.levels) // 2
-        first = 2 * (t * number).long().clamp(max=number - 1)
-        is_start, is_last = (_per_image(first == place, diffused) for place in (0, 2 * number - 2))
-        fractions = torch.tensor(self.levels, dtype=end.dtype, device=end.device)
-        before, now, middle, after = (
-            NoiseLevel.at(end * _per_image(fractions[(first + ahead).clamp(0, 2 * number - 1)], diffused))
-            for ahead in (-1, 0, 1, 2)
-        )
-        state, past = torch.where(is_start, eps, diffuse(diffused, eps, now.log_gamma)), None
-        if self.solver != "first_order":
-            start = torch.where(is_start, eps, diffuse(diffused, eps, before.log_gamma))
-            walked = self._walk(start, seen, before, now, None)
-            state = torch.where(is_start, eps, walked.state)
-            past = walked.past._replace(h=torch.where(is_start, math.inf, walked.past.h))  # nothing is extrapolated
-        halfway = self._walk(state, seen, now, middle, past)
-        landed = self._walk(halfway.state, seen, middle, after, halfway.past)
-        clean = torch.where(is_last, landed.clean, clean_of_step(state, landed.state, now, after))
-        return Lesson(state, now.log_gamma, clean)
+        levels = [NoiseLevel.at(end * fraction) for fraction in self.levels]
+        state, past, lessons = eps, None, list[Lesson]()
+        for now, middle, after in zip(levels[:-2:2], levels[1::2], levels[2::2], strict=False):
+            halfway = self._walk(state, seen, now, middle, past)
+            landed = self._walk(halfway.state, seen, middle, after, halfway.past)
+            lessons.append(Lesson(state, now.log_gamma, clean_of_step(state, landed.state, now, after)))
+            state, past = landed.state, landed.past
+        *_, now, last = levels
+        reached = self._walk(state, seen, now, last, past).state
+        return [*lessons, Lesson(state, now.log_gamma, self.model.predict(reached, last.log_gamma, seen))]
 
     def _walk(self, state: Tensor, seen: Tensor, now: NoiseLevel, after: NoiseLevel, past: Past | None) -> "_Walk":
         clean = self.model.predict(state, now.log_gamma, seen)
         step = Step.between(now, after, clean, past)
         known = Past(remembered(self.solver, state, now, clean), step.h)
-        return _Walk(SOLVERS[self.solver](state, step, 0.0, _no_noise), clean, known)
+        return _Walk(SOLVERS[self.solver](state, step, 0.0, _no_noise), known)
 
 
 class _Walk(NamedTuple):
-    """The state after a step, and the prediction that led to it."""
+    """The state after a step, and what the next step remembers of it."""
 
     state: Tensor
-    clean: Tensor
     past: Past
 
 
@@ -130,28 +119,28 @@ class Student(CVDM):
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """Error of the velocity that leads where the teacher's two steps lead, under the name ``diffusion``.
 
+        The teacher samples as many images of the batch as give it about as many lessons as the batch has images.
+
         Args:
             condition: The measured image, shape (B, K, *spatial).
-            target: The image that is diffused to where the teacher starts, shape (B, C, *spatial).
-            t: Numbers in [0, 1] that choose the level, shape (B).
-            eps: Unit normal noise, shape of ``target``.
+            target: Ignored, shape (B, C, *spatial): a student learns what its teacher draws.
+            t: Ignored, shape (B): there is a lesson for every level.
+            eps: Unit normal noise, where the samples start, shape of ``target``.
         """
         self._check_batch(condition, target, t, eps)
         if self.teacher is None:
             raise ValueError("a student has no loss without its teacher; set `teacher`, or train a CVDM")
+        number = max(1, len(condition) // len(self.levels))
         with torch.no_grad():
-            known = self.read(condition)
+            known = self.read(condition[:number])
             end = known.schedule.log_gamma(condition.new_ones(()))
-            lesson = self.teacher.lesson(end, known.seen, known.diffused(target), t, eps)
-        error = lesson.clean - self.predict(lesson.noisy, lesson.log_gamma, known.seen)
-        weight = self._weight(known.schedule, t, lesson.log_gamma)
-        of_velocity = losses.diffusion(error / amplitudes(lesson.log_gamma)[1], weight)
+            lessons = self.teacher.lessons(end, known.seen, eps[:number])
+        noisy, clean = (torch.cat(images) for images in zip(*((one.noisy, one.clean) for one in lessons), strict=True))
+        log_gamma = torch.cat([one.log_gamma.expand_as(one.noisy) for one in lessons])
+        error = clean - self.predict(noisy, log_gamma, repeat_batch(known.seen, len(lessons)))
+        weight = self._weight(known.schedule, t, log_gamma)
+        of_velocity = losses.diffusion(error / amplitudes(log_gamma)[1], weight)
         return Losses.of_mean(torch.zeros_like(of_velocity))._replace(diffusion=of_velocity)
-
-
-def _per_image(values: Tensor, images: Tensor) -> Tensor:
-    """Values (B) in a shape that broadcasts to images (B, C, *spatial)."""
-    return values.view(-1, *[1] * (images.ndim - 1))
 
 
 def _no_noise() -> Tensor:
