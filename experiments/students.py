@@ -4,17 +4,18 @@
     python experiments/students.py                                                   # print what is stored
     python experiments/students.py --check                                           # hold it against the bars
 
-The teachers are the models that experiments/per_minute.py trained (problem/default/minutes/seed). Each is distilled to
-four calls, that student to two, and that one to one (`sfumato distill`). The teacher is also measured with as few calls
-of its own solver. Distances are between samples of the same noise, as shares of the posterior's standard deviation;
-CRPS and coverage are against the truth. Figures per test image are stored in experiments/results/students.csv.
+The teachers are the models that experiments/per_minute.py trained (problem/default/minutes/seed). Each is distilled
+from 16 calls, which differ little from 32 with its solver, to four; that student to two, and that one to one. The
+teacher is also measured with as few calls of its own solver. Distances are between samples of the same noise, as shares
+of the posterior's standard deviation; CRPS and coverage are against the truth. Figures per test image are stored in
+experiments/results/students.csv.
 """
 
 import argparse
 import csv
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,14 +34,15 @@ from sfumato.restoration.restorer import Restorer
 from sfumato.statistics.scores import crps
 from sfumato.system.device import without_subnormals
 from sfumato.training.distill import distill
-from sfumato.training.taught_recipe import TEACHER_CALLS
 from yardstick.comparison import ratio
-from yardstick.problems import PROBLEMS, Places, held_out
+from yardstick.problems import PROBLEMS, Held, Places, held_out
 from yardstick.training import NUM_SAMPLES
 
 RESULTS = Path(__file__).parent / "results" / "students.csv"
+FULL, TAUGHT = 32, 16
+"""Calls of the teacher that everything is compared with, and that are halved."""
 STUDENTS = (4, 2, 1)
-"""Calls, each halved from the one before."""
+"""Calls of the students, each taught by the one before."""
 FEW = (8, *STUDENTS)
 """Calls of the teacher that students are compared with."""
 CROP = 128
@@ -54,7 +56,7 @@ class Row(NamedTuple):
     problem: str
     minutes: str
     steps: int
-    """Steps of each distillation."""
+    """Training steps of the student, of each halving; 0 for the teacher."""
     model: str
     calls: int
     image: str
@@ -62,31 +64,42 @@ class Row(NamedTuple):
     value: float
 
 
-def run(cell: str, places: Places, out: Path, *, steps: int, most: int) -> Iterator[Row]:
-    """Teach the students of one cell and measure them on its test images, at most so many of each set."""
+def run(cell: str, places: Places, out: Path, *, steps: int, most: int) -> None:
+    """Teach the students of one cell; measure and store each on its test images, at most so many of each set."""
     problem, _, minutes, seed = cell.split("/")
     path = places.work / cell / "run" / "model.safetensors"
-    teacher = load(path)
-    taught = teacher.info.recipe.train.model_copy(update={"steps": steps, "mean_share": 0.0})
-    students = {}
+    teacher, before = load(path), TAUGHT
+    images = [
+        image for test_set in PROBLEMS[problem].test_sets for image in held_out(problem, test_set, places, most=most)
+    ]
+    full = [_draw(teacher, image, number, FULL) for number, image in enumerate(images)]
+    for calls in (FULL, *FEW):
+        _measure((problem, minutes, 0, "teacher", calls), teacher, images, full)
     for calls in STUDENTS:
         wanted = out / f"{problem}_{minutes}_{seed}" / f"calls_{calls}.safetensors"
         wanted.parent.mkdir(parents=True, exist_ok=True)
-        path = distill(path, wanted, calls=calls, train=taught, quiet=True)
-        students[calls] = load(path)
-        print(f"{cell}: {path}", flush=True)
-    for test_set in PROBLEMS[problem].test_sets:
-        for number, image in enumerate(held_out(problem, test_set, places, most=most)):
-            condition, pixels = _middle(image.condition), _middle(image.truth)
-            truth = torch.from_numpy(pixels).double()
-            wanted_samples = _draw(teacher, condition, number, TEACHER_CALLS)
-            drawn = {("teacher", TEACHER_CALLS): wanted_samples}
-            drawn |= {("teacher", calls): _draw(teacher, condition, number, calls) for calls in FEW}
-            drawn |= {("student", calls): _draw(of, condition, number, calls) for calls, of in students.items()}
-            for (model, calls), samples in drawn.items():
-                for metric, value in compared(samples, wanted_samples, truth).items():
-                    own = (problem, minutes, steps, model, calls, f"{image.group}/{image.name}", metric)
-                    yield Row(*own, value)
+        paced = {"steps": steps * (before // calls).bit_length() - steps, "mean_share": 0.0}
+        train = teacher.info.recipe.train.model_copy(update=paced)
+        path = distill(path, wanted, calls=calls, teacher_calls=before, train=train, quiet=True)
+        _measure((problem, minutes, steps, "student", calls), load(path), images, full)
+        before = calls
+
+
+def _measure(
+    key: tuple[str, str, int, str, int], model: LoadedModel, images: Sequence[Held], full: list[Tensor]
+) -> None:
+    """Store what a model with so many calls scores on images, beside its teacher's samples."""
+    problem, minutes, _, kind, calls = key
+    rows = []
+    for number, (image, wanted) in enumerate(zip(images, full, strict=True)):
+        samples, truth = _draw(model, image, number, calls), torch.from_numpy(_middle(image.truth)).double()
+        found = compared(samples, wanted, truth)
+        rows += [Row(*key, f"{image.group}/{image.name}", metric, value) for metric, value in found.items()]
+    others = [
+        row for row in stored() if (row.problem, row.minutes, row.model, row.calls) != (problem, minutes, kind, calls)
+    ]
+    store([*others, *rows])
+    print(f"{problem}, {minutes} minutes, {kind} of {calls} calls: measured", flush=True)
 
 
 def _middle(image: np.ndarray) -> np.ndarray:
@@ -94,11 +107,11 @@ def _middle(image: np.ndarray) -> np.ndarray:
     return image[:, corner[0] : corner[0] + CROP, corner[1] : corner[1] + CROP]
 
 
-def _draw(model: LoadedModel, condition: np.ndarray, number: int, calls: int) -> Tensor:
-    """Samples (N, C, H, W) in the units of the truth."""
+def _draw(model: LoadedModel, image: Held, number: int, calls: int) -> Tensor:
+    """Samples (N, C, H, W) of the middle of an image, in the units of the truth."""
     sample = model.info.recipe.sample.model_copy(update={"steps": calls})
     restorer = Restorer(model, sampled_as(sample, NUM_SAMPLES))
-    seen = model.info.condition.of_pixels(condition[None])
+    seen = model.info.condition.of_pixels(_middle(image.condition)[None])
     kept = restorer.draw(seen, NoiseField(0, image=number), keep=(...,)).kept
     return model.info.target.invert(torch.stack(kept).double(), axis=1)
 
@@ -141,9 +154,9 @@ def print_table(*, check: bool) -> None:
     rows, bars = stored(), Bars()
     print("| problem | minutes | model | calls | RMSE / std | std / teacher's | CRPS / teacher's | within |")
     print("|---|---|---|---|---|---|---|---|")
-    for problem, minutes, steps in sorted({row[:3] for row in rows}):
-        own = [row for row in rows if row[:3] == (problem, minutes, steps)]
-        full = _values(own, "teacher", TEACHER_CALLS)
+    for problem, minutes in sorted({row[:2] for row in rows}):
+        own = [row for row in rows if row[:2] == (problem, minutes)]
+        full = _values(own, "teacher", FULL)
         for model, calls in sorted({row[3:5] for row in own}, key=lambda key: (key[0] != "teacher", -key[1])):
             found = _values(own, model, calls)
             crps_ratio = ratio(found["CRPS"][None], full["CRPS"][None])
@@ -174,7 +187,7 @@ def main() -> None:
     parser.add_argument("--run", nargs="*", metavar="CELL", help="cells to teach and measure; all that are trained")
     parser.add_argument("--work", type=Path, default=Path("runs/per_minute"), help="folder of the trained cells")
     parser.add_argument("--out", type=Path, default=Path("runs/students"), help="folder of the students")
-    parser.add_argument("--steps", type=int, default=3000, help="steps of each distillation")
+    parser.add_argument("--steps", type=int, default=1000, help="training steps of each halving")
     parser.add_argument("--most", type=int, default=12, help="test images of each set")
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
     arguments = parser.parse_args()
@@ -187,9 +200,7 @@ def main() -> None:
     cells = arguments.run or [str(path.parents[1].relative_to(places.work)) for path in trained]
     for cell in cells:
         with without_subnormals():
-            rows = list(run(cell, places, arguments.out.resolve(), steps=arguments.steps, most=arguments.most))
-        kept = [row for row in stored() if row[:3] != rows[0][:3]]
-        store([*kept, *rows])
+            run(cell, places, arguments.out.resolve(), steps=arguments.steps, most=arguments.most)
     print_table(check=False)
 
 
