@@ -28,7 +28,7 @@ def test_the_table_compares_a_student_with_its_teacher(
     monkeypatch.setattr(students, "RESULTS", tmp_path / "rows.csv")
     figures = {"RMSE": 0.1, "ratio": 0.99, "CRPS": 2.0, "within": 0.88}
     rows = [
-        students.Row("w2s", "4", 0, kind, calls, f"image_{place}", metric, value * factor * (1 + place))
+        students.Row("w2s", "4", 0, kind, calls, f"image_{place}", metric, float(f"{value * factor * (1 + place):.5g}"))
         for kind, calls, factor in (("teacher", 32, 1.0), ("student", 4, 1.02))
         for place in range(2)
         for metric, value in figures.items()

@@ -10,14 +10,18 @@ import torch
 from safetensors.torch import load_file
 
 from pair_folders import make_pairs
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.student import Student
 from sfumato.models.model_file import load
 from sfumato.models.model_updates import set_calibration
 from sfumato.models.recipe import Recipe
 from sfumato.system.errors import OverwriteError, PairingError, RecipeError, RunError
 from sfumato.training.distill import distill, run_folder_of
+from sfumato.training.distributed import Ranks
+from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import stage_at
+from sfumato.training.student_trainer import StudentTrainer
 from sfumato.training.taught_recipe import taught_recipe
 from sfumato.training.train import train
 from small_runs import commanded, recipe
@@ -242,3 +246,32 @@ def test_stored_recipes_without_students_keep_their_meaning(teacher: Path) -> No
     held = json.loads(load(teacher).info.recipe.model_dump_json())
     del held["student"]
     assert Recipe.model_validate(held) == load(teacher).info.recipe
+
+
+def test_minutes_fix_the_number_of_steps_and_leave_one_for_each_halving(teacher: Path, tmp_path: Path) -> None:
+    chosen = few(teacher).train
+    distill(teacher, tmp_path / "s.safetensors", calls=2, teacher_calls=8, train=chosen, minutes=1e-6, quiet=True)
+    held = RunFolder(tmp_path / "s_run").recipe()
+    assert held is not None
+    assert held.train.steps == 2
+    assert [path.name for path in (tmp_path / "s_run" / "students").iterdir()] == ["calls-4.safetensors"]
+
+
+def test_the_teacher_of_a_later_halving_is_the_student_before(teacher: Path, student: Path) -> None:
+    asked, run = few(teacher), run_folder_of(student)
+    data = prepare(asked, run, load(teacher).info)
+    trainer = StudentTrainer(asked, run, data, Ranks.join("cpu"), start_from=teacher)
+    assert asked.student is not None
+    for step, weights, solver, calls in ((0, teacher, "gaussian", 8), (11, run.student_file(4), "first_order", 4)):
+        trainer.step = step
+        trainer._enter_stage()
+        assert isinstance(trainer.average, Student)
+        taught_by = trainer.average.teacher
+        assert taught_by is not None
+        assert (taught_by.solver, len(taught_by.levels)) == (solver, calls)
+        assert taught_by.levels[:: calls // 2] == asked.student.levels
+        assert trainer.average.levels == taught_by.levels[::2]
+        assert isinstance(taught_by.model, CVDM)
+        expected = load(weights).model.state_dict()
+        for name, tensor in taught_by.model.state_dict().items():
+            assert torch.equal(tensor, expected[name]), name

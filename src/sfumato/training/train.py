@@ -18,6 +18,9 @@ from sfumato.training.taught_recipe import teacher_of
 
 __all__ = ["train"]
 
+_TIMED_AS = 10**6
+"""Steps of a run that is only timed: more than any stage takes that is timed."""
+
 
 def train(
     recipe: Recipe,
@@ -67,8 +70,9 @@ def train(
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = with_scale(recipe, measure_scale(recipe, data, start_from))
         if minutes is not None and not is_resumed:
-            timed = make(recipe, folder, data, ranks, start_from=start_from)
-            recipe = with_steps(recipe, steps_in(minutes * 60, timed))
+            timed = make(with_steps(recipe, _TIMED_AS), folder, data, ranks, start_from=start_from)
+            least = 1 if recipe.student is None else recipe.student.halvings
+            recipe = with_steps(recipe, max(least, steps_in(minutes * 60, timed)))
             if ranks.is_first and not quiet:
                 print(what_fits(recipe, minutes), file=sys.stderr, flush=True)
         if ranks.is_first and not is_resumed:
