@@ -45,11 +45,12 @@ def distill(
         Option("--set", help="Any field of the recipe's section train, such as train.steps=4000; may be repeated."),
     ] = None,
 ) -> None:
-    """Teach a student that draws nearly the same samples in a few network calls. To resume, rerun the command.
+    """Teach a student to draw a model's samples in a few network calls. If interrupted, rerun the command to resume.
 
-    A sample is then a function of its initial noise, and the calls of the teacher are halved until few are left. The
-    student learns from the pairs that the teacher was trained on. It is restored, calibrated, audited and exported like
-    any other model, but always takes the calls it was taught; it starts without a calibration.
+    A sample without added noise is a function of its initial noise, and the calls of the teacher are halved until few
+    are left. The student learns on the pairs that the teacher was trained on. It is restored, calibrated, audited and
+    exported like any other model, but always takes the calls it was taught; it starts without a calibration. If it is
+    taught for too few steps, its samples are too narrow: compare it with its teacher (`sfumato evaluate`).
     """
     from sfumato.models.model_file import inspect_model
     from sfumato.training.distill import distill as teach

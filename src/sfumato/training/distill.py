@@ -1,4 +1,4 @@
-"""Distill a model: teach a student that draws nearly its samples in a few network calls."""
+"""Distill a model: teach a student to draw its samples in a few network calls."""
 
 from pathlib import Path
 
