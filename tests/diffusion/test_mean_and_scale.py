@@ -13,10 +13,10 @@ from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule
 from sfumato.diffusion.solvers import Solver
 from sfumato.models.build import build_model
+from sfumato.models.reach import reach_of_call
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
 from sfumato.nn.linear_filter import LinearFilter
-from sfumato.restoration.layout import reach
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import RecipeError
 
@@ -194,7 +194,7 @@ def test_rates_and_scales_follow_features_and_reach_adds_up() -> None:
     other = condition.clone()
     other[..., 0, 0] += 10.0
     known, changed = model.read(condition), model.read(other)
-    far = reach(model)
+    far = reach_of_call(model)
     assert far == 7 + 26 + 2 + 10  # filter, reader, head, denoising network
     for before, after in ((known.schedule.rate, changed.schedule.rate), (known.scale, changed.scale)):
         assert isinstance(before, Tensor)

@@ -14,6 +14,7 @@ from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.restoration.engines import Engine
+    from sfumato.restoration.layout import Halo
     from sfumato.restoration.planning import Restoration
     from sfumato.restoration.run import Progress
 
@@ -73,7 +74,13 @@ def restore(
     ] = None,
     shard: Annotated[str | None, Option(help="i/n: run the i-th of n jobs without a scheduler, from 0.")] = None,
     chunk: Annotated[int | None, Option(help="Side in pixels of a chunk; each task restores one chunk.")] = None,
-    halo: Annotated[int | None, Option(help="Pixels around a chunk that the networks also see.")] = None,
+    halo: Annotated[
+        str | None,
+        Option(
+            metavar="PIXELS",
+            help="Pixels around a chunk that the networks also see; reach: all that one call looks at.",
+        ),
+    ] = None,
     tile: Annotated[int | None, Option(help="Side in pixels of what the networks see at once.")] = None,
     batch: Annotated[int | None, Option(help="Samples that go through the network together.")] = None,
     threads: Annotated[
@@ -104,7 +111,7 @@ def restore(
         on_target_grid=on_target_grid,
         ome_zarr=ome_zarr,
         chunk=chunk,
-        halo=halo,
+        halo=_halo(halo),
         tile=tile,
         batch=batch,
         threads=1 if threads is None and workers else threads,
@@ -224,6 +231,16 @@ def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, P
     if workers is None and scheduler is None:
         return InProcess(device)
     return Dask(workers or 1, scheduler, Certificates(*tls) if tls else None, device)
+
+
+def _halo(text: str | None) -> "Halo | None":
+    if text is None:
+        return None
+    if text == "reach":
+        return "reach"
+    if not text.isdigit():
+        raise RecipeError(f"--halo is {text!r}; expected a number of pixels, such as 64, or reach")
+    return int(text)
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:

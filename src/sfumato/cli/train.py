@@ -13,6 +13,8 @@ from sfumato.models.presets import Preset, preset_for
 
 __all__ = ["train"]
 
+_FIVE_SCALES = ("model.num_scales=5", "model.denoiser_scales=4")
+
 
 def train(
     recipe: Annotated[
@@ -47,6 +49,10 @@ def train(
     chosen = recipe_of(recipe, fields, preset=preset or usual)
     if preset is None and is_run_of(RunFolder(out), before := recipe_of(recipe, fields), minutes):
         chosen = before  # begun by version 0.1, which had no presets
+    elif recipe is None and chosen.model.ndim == 3:
+        deeper = recipe_of(None, [*_FIVE_SCALES, *fields], preset=preset or usual)
+        if is_run_of(RunFolder(out), deeper, minutes):
+            chosen = deeper  # begun when volumes had as many scales as images
     trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
     if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
         say(f"trained: {trained.model_file}")

@@ -12,8 +12,8 @@ from sfumato.diffusion.sampling_grid import grid_of
 from sfumato.export.graph import check_graph, example_size, save_graph, to_graph
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written
+from sfumato.models.reach import stride
 from sfumato.restoration.intervals import sampled_by
-from sfumato.restoration.layout import stride
 from sfumato.system.atomic_files import replace_text
 from sfumato.system.marks import NETWORK, json_with
 

@@ -18,8 +18,8 @@ from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import join
 from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import upsampling_factor
-from sfumato.restoration.layout import stride
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import RunError
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import Measured
 from sfumato.restoration.job import Plan, Task
-from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.regions import Regions
 from sfumato.restoration.restorer import Index, Restorer

@@ -6,22 +6,21 @@ Costs are estimated from the network's width. They affect memory and speed, and 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from torch import nn
+from typing import Literal
 
 from sfumato.diffusion.model import CVDM
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.reach import halo_grid, networks_of, reach_of_call, stride
 from sfumato.system.errors import RecipeError
 
-__all__ = ["Layout", "choose_layout", "middle", "reach", "stride"]
+__all__ = ["Halo", "Layout", "choose_layout", "middle"]
+
+Halo = int | Literal["reach"]
+"""Pixels, or as many as one call of all networks looks, exactly."""
 
 _CHUNKS = {2: (1024, 1024), 3: (128, 256, 256)}
 _NEAR, _FAR = 64, 128
 """The smallest halo, and the halo of networks that see the whole image, whose output always depends on the chunk."""
-
-_ALIGNED = 8
-"""Rows of whole vectors: rows of 1034 pixels took a tenth longer than rows of 1040."""
 
 _MEMORY = 2**30
 _FLOATS_PER_FILTER = 10
@@ -45,28 +44,6 @@ class Layout:
     batch: int
 
 
-def stride(model: CVDM) -> int:
-    """Grid on which chunks and tiles must start so that the networks see the same in each."""
-    return max((getattr(network, "stride", 1) for network in _networks(model)), default=1)
-
-
-def reach(model: CVDM) -> int | None:
-    """How far a network call looks, in pixels, or None if it looks at the whole image.
-
-    If the condition is read once, networks look at each other's output, so their reaches add.
-    """
-    networks = _networks(model)
-    reaches = [getattr(network, "reach", None) for network in networks]
-    known: list[int] = [value for value in reaches if value is not None]
-    if not known or len(known) < len(reaches):
-        return None
-    if model.reader is None:
-        return max(known)
-    in_row = (model.start, model.reader, model.network)
-    heads = [far for network, far in zip(networks, known, strict=True) if all(network is not part for part in in_row)]
-    return max(heads, default=0) + sum(getattr(part, "reach", 0) for part in in_row)
-
-
 def middle(spatial: Sequence[int], longest: Sequence[int], grid: int = 1) -> tuple[list[int], list[int]]:
     """Corner and size of the region in the middle of an image, no larger than ``longest``; it starts on the grid.
 
@@ -78,20 +55,42 @@ def middle(spatial: Sequence[int], longest: Sequence[int], grid: int = 1) -> tup
     return [(side - length) // 2 // grid * grid for side, length in zip(spatial, size, strict=True)], size
 
 
-def _halo(far: int | None, step: int, num_steps: int) -> int:
-    """Halo of a chunk. All calls together (the sampler's, and one of rates and means) reach ``(num_steps + 1) * far``.
+def _usual_reach(model: CVDM) -> int | None:
+    """The reach that halos and tiles have been chosen by since version 0.1: of the network that looks furthest.
 
-    Anything beyond the reach of one call has hardly any weight: see benchmarks/restore_layout.py.
+    If the condition is read once, it is that of a call. None if a network looks at the whole image.
     """
+    reaches = [getattr(network, "reach", None) for network in networks_of(model)]
+    known: list[int] = [value for value in reaches if value is not None]
+    if not known or len(known) < len(reaches):
+        return None
+    return max(known) if model.reader is None else reach_of_call(model)
+
+
+def _usual_halo(model: CVDM, num_steps: int) -> int:
+    """Halo of a model that was not measured, which must stay as it is: restorations begun with it resume.
+
+    All calls together (the sampler's, and one of rates and means) reach ``(num_steps + 1) * far``. Anything beyond the
+    reach of one call has hardly any weight: see benchmarks/restore_layout.py.
+    """
+    far = _usual_reach(model)
     enough = _FAR if far is None else min(max(_NEAR, far), (num_steps + 1) * far)
-    grid = math.lcm(step, _ALIGNED)
-    return -(-enough // grid) * grid
+    return _rounded(enough, halo_grid(model))
 
 
-def _networks(model: CVDM) -> list[Any]:
-    """The mean, rate and noise networks: the modules that know their number of input channels, except single layers."""
-    single = (nn.modules.conv._ConvNd,)
-    return [part for part in model.modules() if hasattr(part, "in_channels") and not isinstance(part, single)]
+def _halo_of_call(model: CVDM) -> int:
+    """The exact halo of one call."""
+    far = reach_of_call(model)
+    if far is None:
+        raise RecipeError(
+            "the halo is `reach`, but a network of this model looks at the whole image, so no halo holds all that it "
+            "sees; give a number of pixels, or leave it out"
+        )
+    return _rounded(far, halo_grid(model))
+
+
+def _rounded(pixels: int, grid: int) -> int:
+    return -(-pixels // grid) * grid
 
 
 def choose_layout(
@@ -101,7 +100,7 @@ def choose_layout(
     num_steps: int = 32,
     *,
     chunk: int | None = None,
-    halo: int | None = None,
+    halo: Halo | None = None,
     tile: int | None = None,
     batch: int | None = None,
     memory: int = _MEMORY,
@@ -123,7 +122,9 @@ def choose_layout(
     Raises:
         RecipeError: If sizes are not positive multiples of the network's stride.
     """
-    step, far = stride(model.model), reach(model.model)
+    step, far = stride(model.model), _usual_reach(model.model)
+    if halo == "reach":
+        halo = _halo_of_call(model.model)
     for name, value, least in (("chunk", chunk, step), ("halo", halo, 0), ("tile", tile, step)):
         if value is not None and (value < least or value % step):
             raise RecipeError(f"the {name} is {value} pixels; this network needs a multiple of {step}; round it")
@@ -131,7 +132,7 @@ def choose_layout(
         raise RecipeError(f"the batch is {batch} samples; give at least 1")
     longest = (chunk,) * len(spatial) if chunk else _CHUNKS[len(spatial)]
     sizes = tuple(min(most, -(-side // step) * step) for most, side in zip(longest, spatial, strict=True))
-    around = halo if halo is not None else _halo(far, step, num_steps)
+    around = halo if halo is not None else _usual_halo(model.model, num_steps)
     seen = math.prod(min(side, size + 2 * around) for side, size in zip(spatial, sizes, strict=True))
     pixels = max(1, memory // (4 * _FLOATS_PER_FILTER * model.info.recipe.model.base))
     if tile is None and far is not None and seen > pixels:

@@ -22,7 +22,7 @@ from sfumato.problems.registry import full_scale
 from sfumato.restoration.conditions import Measured
 from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.job import Job, Plan
-from sfumato.restoration.layout import Layout, choose_layout
+from sfumato.restoration.layout import Halo, Layout, choose_layout
 from sfumato.restoration.outputs import as_begun, beside, name_outputs
 from sfumato.restoration.restorer import Restorer, Uncertainty
 from sfumato.system.bounds import seed_of, whole
@@ -53,7 +53,7 @@ class Settings:
         on_target_grid: Whether the source was upsampled to the target grid already.
         ome_zarr: Version of OME-Zarr to write.
         chunk: Side of a chunk in pixels.
-        halo: Pixels beyond a chunk that the networks see.
+        halo: Pixels beyond a chunk that the networks see, or ``reach`` for all that one network call looks at.
         tile: Side of a tile.
         batch: Samples that go through the network together.
         threads: Torch threads per worker.
@@ -70,7 +70,7 @@ class Settings:
     on_target_grid: bool = False
     ome_zarr: Version = "0.5"
     chunk: int | None = None
-    halo: int | None = None
+    halo: Halo | None = None
     tile: int | None = None
     batch: int | None = None
     threads: int | None = None
@@ -84,7 +84,7 @@ class Settings:
         seed_of(self.seed)
         least = {"num_samples": 1, "num_steps": 1, "first_image": 0, "chunk": 1, "halo": 0, "tile": 1, "batch": 1}
         for name, number in (least | {"threads": 1}).items():
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and (name, self.halo) != ("halo", "reach"):
                 whole(name.removeprefix("num_"), getattr(self, name), number)
         if not all(0 < level < 1 for level in self.quantiles):
             raise ImageError(f"quantiles are {list(self.quantiles)}; expected levels between 0 and 1")

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.diffusion.noise import NoiseField
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import Measured
 from sfumato.restoration.frozen_norms import Statistics
 from sfumato.restoration.job import Task
-from sfumato.restoration.layout import middle, stride
+from sfumato.restoration.layout import middle
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.restorer import Restorer
 

@@ -16,8 +16,9 @@ from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.solvers import Solver
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, check_loaded
+from sfumato.models.reach import stride
 from sfumato.restoration.intervals import sampled_by
-from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.schedule_map import check_schedule, schedule_map
 from sfumato.restoration.tiles import tiled

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import Measured
 from sfumato.restoration.job import Task
-from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import ImageError
 
