@@ -22,6 +22,7 @@ from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model, least_weights
 from sfumato.models.hub import check_hash, local_file
 from sfumato.models.intervals import Correction
+from sfumato.models.reach import Reach
 from sfumato.models.safetensors_file import Spec, TensorFile, differences, layout, open_tensors, write_tensors
 from sfumato.system.device import usable_device
 from sfumato.system.errors import ModelFileError, RecipeError, RunError
@@ -73,6 +74,7 @@ class ModelInfo:
             do not record it.
         calibration: How wide intervals must be, from `sfumato calibrate`; None before that.
         seen: Hashes that identify the images of training and validation; None in files that do not record them.
+        reach: How far the model looks; None if it was not measured, or looks too far.
     """
 
     recipe: "Recipe"
@@ -85,6 +87,7 @@ class ModelInfo:
     factor: tuple[int, ...] | None = None
     calibration: Correction | None = None
     seen: SeenImages | None = None
+    reach: Reach | None = None
 
     @property
     def upsamples(self) -> bool:
@@ -262,8 +265,10 @@ def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
 
 def _to_metadata(info: ModelInfo) -> dict[str, Any]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    if info.seen is None:
-        del values["seen"]  # files without it keep their bytes
+    for name in ("seen", "reach"):
+        if values[name] is None:
+            del values[name]  # files without it keep their bytes
+    values |= {} if info.reach is None else {"reach": dataclasses.asdict(info.reach)}
     own = {name: value.to_json() for name, value in values.items() if hasattr(value, "to_json")}
     return {**values, **own, "recipe": info.recipe.model_dump(mode="json")}
 
@@ -295,14 +300,15 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
         recipe = Recipe.model_validate(values["recipe"])
         sides = {name: Normalization.from_json(values[name]) for name in ("condition", "target")}
         calibration = TypeAdapter(Correction | None).validate_python(values["calibration"], extra="forbid")
+        reach = TypeAdapter(Reach | None).validate_python(values["reach"], extra="forbid")
         seen = None if values["seen"] is None else SeenImages.from_json(values["seen"])
         factor = None if values["factor"] is None else tuple(values["factor"])
-        read = {"recipe": recipe, "calibration": calibration, "seen": seen, "factor": factor}
+        read = {"recipe": recipe, "calibration": calibration, "seen": seen, "factor": factor, "reach": reach}
         return ModelInfo(**{**values, **sides, **read})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        what = "recipe" if error.title == "Recipe" else "calibration"
+        what = next((name for name in ("recipe", "reach") if name.title() in error.title), "calibration")
         raise fail(f"{what}.{place!s:.100}: {first['msg']:.200}") from error
     except ValueError as error:
         raise fail(str(error)[:300]) from error

@@ -1,4 +1,4 @@
-"""Change what a model file stores beside its weights: its calibration and its sampling settings."""
+"""Change what a model file stores beside its weights: its calibration, its sampling settings, its reach."""
 
 import dataclasses
 from pathlib import Path
@@ -9,13 +9,14 @@ from torch import Tensor
 
 from sfumato.models.intervals import Correction, sampled_as
 from sfumato.models.model_file import ModelInfo, read_stored, save_model
+from sfumato.models.reach import Reach
 from sfumato.models.safetensors_file import layout
 from sfumato.system.errors import ModelFileError
 
 if TYPE_CHECKING:
     from sfumato.models.recipe import SampleRecipe
 
-__all__ = ["has_weights_of", "set_calibration", "set_sampling"]
+__all__ = ["has_weights_of", "set_calibration", "set_reach", "set_sampling"]
 
 
 def set_calibration(
@@ -67,6 +68,22 @@ def set_sampling(path: str | Path, sample: "SampleRecipe", *, sha256: str | None
     info = dataclasses.replace(info, recipe=recipe, calibration=known)
     save_model(path, tensors, info)
     return info
+
+
+def set_reach(path: str | Path, reach: Reach | None, *, sha256: str | None = None) -> None:
+    """Write how far a model looks to its file; its weights do not change.
+
+    Args:
+        path: Path of the model file, replaced whole or not at all.
+        reach: What was measured; None removes it.
+        sha256: Hash of the file that was measured.
+
+    Raises:
+        ModelFileError: If it is not a model file, or not the expected one.
+        RunError: If it cannot be written.
+    """
+    info, tensors = _read(path, sha256)
+    save_model(path, tensors, dataclasses.replace(info, reach=reach))
 
 
 def has_weights_of(path: str | Path, other: str | Path) -> bool:

@@ -1,16 +1,49 @@
 """How far a model looks: how many pixels around a pixel can change what is restored there."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from sfumato.diffusion.model import CVDM
 
-__all__ = ["halo_grid", "networks_of", "reach_of_call", "stride"]
+__all__ = ["TOLERANCE", "Reach", "halo_grid", "networks_of", "reach_of_call", "stride"]
+
+TOLERANCE = 1e-3
+"""What is too far away to matter changes a restored image by less than this share of the targets' range."""
+_FURTHEST = 1024
 
 _ALIGNED = 8
 """Rows of whole vectors: rows of 1034 pixels took a tenth longer than rows of 1040."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a trained model looks in effect, in pixels, measured on images and stored in the model file.
+
+    Other surroundings beyond it change an image by less than :data:`TOLERANCE`, so it is the halo that chunks need.
+
+    Attributes:
+        sample: Of a whole sample, drawn as the recipe says.
+        one_pass: Of mean and scale, read in one pass; None for a model without them.
+        denoiser: Of a whole sample once the condition was read, through its noise and what was read; None for a
+            regression, and if it is not known.
+    """
+
+    sample: int
+    one_pass: int | None = None
+    denoiser: int | None = None
+
+    def __post_init__(self) -> None:
+        for pixels in (self.sample, self.one_pass, self.denoiser):
+            if pixels is not None and not 0 <= pixels <= _FURTHEST:
+                raise ValueError(f"reach is {pixels} pixels; expected 0 to {_FURTHEST}")
+
+    def __str__(self) -> str:
+        more = {"mean and scale": self.one_pass, "the denoising network": self.denoiser}
+        others = "".join(f", {name} {pixels}" for name, pixels in more.items() if pixels is not None)
+        return f"a sample looks {self.sample} pixels far{others}; what lies beyond changes it by less than 0.1%"
 
 
 def networks_of(model: CVDM) -> list[Any]:

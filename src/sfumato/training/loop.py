@@ -32,6 +32,7 @@ from sfumato.system.progress import Bar
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
 from sfumato.training.distributed import Ranks
 from sfumato.training.known_first import fit_filter, measure_log_scale, trusted_share
+from sfumato.training.measured_reach import store_reach
 from sfumato.training.preparation import Prepared
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import Stage, stage_at
@@ -55,7 +56,7 @@ class Trainer:
     def __init__(
         self, recipe: Recipe, folder: RunFolder, data: Prepared, ranks: Ranks, *, start_from: str | Path | None = None
     ) -> None:
-        self.recipe, self.folder, self.data, self.ranks = recipe, folder, data, ranks
+        self.recipe, self.folder, self.data, self.ranks, self.quiet = recipe, folder, data, ranks, True
         settings = recipe.train
         channels = (data.train.condition_channels, data.train.target_channels)
         self.model, self.average = (build_model(recipe.model, *channels, seed=settings.seed) for _ in range(2))
@@ -82,9 +83,9 @@ class Trainer:
         self._resume()
         settings, last = self.recipe.train, self.recipe.train.steps
         batches = prefetch(lambda step: self.batches(step, self.positions), range(self.step, last))
-        quiet = quiet or not self.ranks.is_first
+        self.quiet = quiet or not self.ranks.is_first
         self.dashboard = Dashboard(self.folder.tensorboard, step=self.step, active=self.ranks.is_first)
-        bar = Bar("training", last, done=self.step, quiet=quiet)
+        bar = Bar("training", last, done=self.step, quiet=self.quiet)
         with _StopSignals() as stop, contextlib.closing(self.dashboard), bar:
             for batch in batches:
                 started = time.perf_counter()
@@ -167,6 +168,8 @@ class Trainer:
         self.folder.settle()
         if self.data.validation is None and self.average.learns != "mean":
             self._save_model(None)
+        if self.step == self.recipe.train.steps and self.folder.model_file.exists():
+            store_reach(self.folder.model_file, self.data, self.ranks.device, quiet=self.quiet)
         state = TrainingState(
             step=self.step,
             best=self.best,
