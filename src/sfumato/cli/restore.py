@@ -129,6 +129,8 @@ def restore(
         _restore_folder(functools.partial(each, device=device, note=note), output)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
+    if planned.told_halo is not None and preview is None:
+        say(planned.told_halo)
     if dry_run:
         from sfumato.restoration.forecast import forecast
 

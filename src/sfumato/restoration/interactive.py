@@ -104,9 +104,8 @@ class Parts:
         )
         self._batch = layout.batch
         chunk = layout.chunk if field is None else field.size
-        self._regions = Regions(
-            replace(restorer, tile=layout.tile), measured, seed, chunk=chunk, halo=(layout.halo,) * len(chunk)
-        )
+        restorer = replace(restorer, tile=layout.tile, sampling_halo=layout.sampling_halo)
+        self._regions = Regions(restorer, measured, seed, chunk=chunk, halo=(layout.halo,) * len(chunk))
 
     @property
     def num_calls(self) -> int:

@@ -139,6 +139,8 @@ class Job:
         batch: Samples that go through the network together.
         threads: Torch threads per worker.
         ome_zarr: OME-Zarr version of the stores.
+        sampling_halo: Pixels beyond a chunk that the denoising network sees; None, also in jobs of earlier versions,
+            for the plan's halo.
     """
 
     model: str
@@ -159,6 +161,7 @@ class Job:
     batch: int
     threads: int
     ome_zarr: "Version"
+    sampling_halo: int | None = None
 
     @property
     def output_axes(self) -> str:

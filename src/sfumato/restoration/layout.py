@@ -34,6 +34,7 @@ class Layout:
     Attributes:
         chunk: Region that a task writes, one number per spatial axis.
         halo: Pixels that its networks see beyond the chunk on every side.
+        sampling_halo: Pixels beyond the chunk that the denoising network sees; None for as many.
         tile: Side of a tile's core if a chunk is too large for one network call, otherwise None.
         batch: Samples of a region that go through the network together.
     """
@@ -42,6 +43,7 @@ class Layout:
     halo: int
     tile: int | None
     batch: int
+    sampling_halo: int | None = None
 
 
 def middle(spatial: Sequence[int], longest: Sequence[int], grid: int = 1) -> tuple[list[int], list[int]]:
@@ -65,6 +67,16 @@ def _usual_reach(model: CVDM) -> int | None:
     if not known or len(known) < len(reaches):
         return None
     return max(known) if model.reader is None else reach_of_call(model)
+
+
+def _default_halos(model: LoadedModel, num_steps: int, *, measured: bool) -> tuple[int, int | None]:
+    """Halo of a chunk, and that of its samples once the condition was read, if it is smaller."""
+    reach, grid = model.info.reach if measured else None, halo_grid(model.model)
+    if reach is None:
+        return _usual_halo(model.model, num_steps), None
+    halo = _rounded(reach.sample, grid)
+    narrower = halo if reach.denoiser is None else _rounded(reach.denoiser, grid)
+    return halo, narrower if narrower < halo else None
 
 
 def _usual_halo(model: CVDM, num_steps: int) -> int:
@@ -103,6 +115,7 @@ def choose_layout(
     halo: Halo | None = None,
     tile: int | None = None,
     batch: int | None = None,
+    measured: bool = True,
     memory: int = _MEMORY,
 ) -> Layout:
     """Choose sizes for one image and model; sizes that are given are kept.
@@ -113,10 +126,11 @@ def choose_layout(
         num_samples: Samples per image.
         num_steps: Network calls per sample.
         chunk: Side of a chunk.
-        halo: Pixels around a chunk; by default as far as one network call looks and at least 64, but never further than
-            all calls of a sample together look.
+        halo: Pixels around a chunk; by default as far as the model was measured to look. If it was not, as far as one
+            network call looks and at least 64, but never further than all calls of a sample together look.
         tile: Side of a tile's core.
         batch: Samples per network call.
+        measured: Use the measured reach, which holds for what is restored and not for rates.
         memory: Approximate number of bytes that a network call may take.
 
     Raises:
@@ -132,11 +146,11 @@ def choose_layout(
         raise RecipeError(f"the batch is {batch} samples; give at least 1")
     longest = (chunk,) * len(spatial) if chunk else _CHUNKS[len(spatial)]
     sizes = tuple(min(most, -(-side // step) * step) for most, side in zip(longest, spatial, strict=True))
-    around = halo if halo is not None else _usual_halo(model.model, num_steps)
+    around, narrower = (halo, None) if halo is not None else _default_halos(model, num_steps, measured=measured)
     seen = math.prod(min(side, size + 2 * around) for side, size in zip(spatial, sizes, strict=True))
     pixels = max(1, memory // (4 * _FLOATS_PER_FILTER * model.info.recipe.model.base))
     if tile is None and far is not None and seen > pixels:
         side = int(pixels ** (1 / len(spatial))) - 2 * (far + 2 * step)
         tile = max(side // step, 2 * far // step, 1) * step
     at_once = batch or min(num_samples, max(1, pixels // seen))
-    return Layout(sizes, around, tile, at_once)
+    return Layout(sizes, around, tile, at_once, narrower)

@@ -102,6 +102,7 @@ class Restoration:
         files: Path of each output; the same as in the job if the outputs are stores.
         model: The loaded model.
         measured: The image to restore.
+        has_measured_halo: Whether the halo is the model's measured reach.
     """
 
     job: Job
@@ -109,6 +110,7 @@ class Restoration:
     files: tuple[str, ...]
     model: LoadedModel
     measured: Measured
+    has_measured_halo: bool = False
 
     @property
     def sampled(self) -> Sampled:
@@ -120,6 +122,15 @@ class Restoration:
         """The calibration used for its intervals, if it has any."""
         has_any = any(output.content == "low" for output in self.job.outputs)
         return Restorer(self.model, self.sampled).correction if has_any else None
+
+    @property
+    def told_halo(self) -> str | None:
+        """How far the networks see beyond chunks, if that was measured; None if not, or if there is a single chunk."""
+        halo, narrower = max(self.job.plan.halo), self.job.sampling_halo
+        if not self.has_measured_halo or len(self.job.plan.stages[0]) == 1:
+            return None
+        denoising = "" if narrower is None else f", {narrower} for the denoising network"
+        return f"halo: {halo} pixels{denoising}, as far as this model was measured to look"
 
     def dtype_of(self, file: str) -> np.dtype[Any] | None:
         """Type of the pixels in one of the files, or None if it is a PNG that cannot hold them."""
@@ -181,6 +192,7 @@ def plan_restoration(
         halo=settings.halo,
         tile=settings.tile,
         batch=settings.batch,
+        measured=settings.uncertainty == "samples",
     )
     axes, plan = _chunks(measured, layout, is_store=is_store)
     channels = loaded.info.target_channels
@@ -203,8 +215,11 @@ def plan_restoration(
         batch=layout.batch,
         threads=settings.threads or torch.get_num_threads(),
         ome_zarr=settings.ome_zarr,
+        sampling_halo=layout.sampling_halo,
     )
-    planned = Restoration(job, folder, tuple(o.place for o in outputs) if is_store else files, loaded, measured)
+    places = tuple(o.place for o in outputs) if is_store else files
+    has_reach = loaded.info.reach is not None and settings.halo is None and settings.uncertainty == "samples"
+    planned = Restoration(job, folder, places, loaded, measured, has_reach)
     if not is_store:
         _check_format(planned)
     return planned

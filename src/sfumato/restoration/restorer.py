@@ -10,9 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
-from sfumato.diffusion.sampling import sample
+from sfumato.diffusion.read_before import ReadBefore, within
+from sfumato.diffusion.sampling import Denoiser, sample
 from sfumato.diffusion.solvers import Solver
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import LoadedModel, check_loaded
@@ -50,6 +52,7 @@ class Restorer:
         model: From :func:`sfumato.load`.
         sampled: How to draw.
         tile: Side of the tiles that the networks see; None to choose it from the image size.
+        sampling_halo: Pixels around the wanted part of a region that the denoising network sees; None for all of them.
 
     Example:
         >>> restorer = Restorer.of(sfumato.load("run/model.safetensors"))  # doctest: +SKIP
@@ -60,6 +63,7 @@ class Restorer:
     model: LoadedModel
     sampled: Sampled
     tile: int | None = None
+    sampling_halo: int | None = None
 
     @classmethod
     def of(
@@ -69,6 +73,7 @@ class Restorer:
         num_steps: int | None = None,
         *,
         tile: int | None = None,
+        sampling_halo: int | None = None,
     ) -> Self:
         """Create a restorer; by default it draws samples as in the model's calibration, or as its recipe says.
 
@@ -77,7 +82,7 @@ class Restorer:
             RecipeError: If a number is out of range.
         """
         check_loaded(model)
-        return cls(model, sampled_by(model, num_samples, num_steps), tile)
+        return cls(model, sampled_by(model, num_samples, num_steps), tile, sampling_halo)
 
     @property
     def draws_samples(self) -> bool:
@@ -158,6 +163,7 @@ class Restorer:
         noise: NoiseField,
         *,
         batch: int | None = None,
+        part: Index | None = None,
         on_call: Callable[[int], None] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Iterator[Tensor]:
@@ -167,6 +173,7 @@ class Restorer:
             condition: As the networks take it, shape (1, K, *spatial).
             noise: Noise of the first sample; it knows where the region lies in its image.
             batch: Samples per network call; by default chosen together with the tiles.
+            part: Read the whole condition, but sample only this part of it.
             on_call: Called after every network call with the number of samples in it; an exception it raises ends the
                 work.
             progress: Called with the number of samples just drawn.
@@ -177,7 +184,9 @@ class Restorer:
             _tell(on_call, 1)
             _tell(progress, self.sampled.num_samples)
             return
-        network = self.model.model if fitted.tile is None else tiled(self.model.model, fitted.tile)
+        network: Denoiser = fitted._network
+        if part is not None:
+            network, condition, noise = _read(fitted._network, condition, noise, part)
         for first in range(0, self.sampled.num_samples, batch):
             number = min(batch, self.sampled.num_samples - first)
             yield sample(
@@ -215,11 +224,27 @@ class Restorer:
             options: Options of :meth:`draws`.
         """
         posterior, kept = Posterior(self.num_draws, quantiles=quantiles), list[Tensor]()
-        for block in self.draws(condition, noise, **options):
-            posterior.add(block[inner])
+        part, place = self._sampled_part(condition.shape[2:], inner)
+        assert part is None or keep in (None, inner), "samples are kept where they are drawn"
+        for block in self.draws(condition, noise, part=part, **options):
+            posterior.add(block[place])
             if keep is not None:
-                kept.extend(block[keep])
+                kept.extend(block[place if keep == inner else keep])
         return Drawn(posterior, kept, self._mean(condition, posterior, inner))
+
+    def _sampled_part(self, spatial: Sequence[int], inner: Index) -> tuple[Index | None, Index]:
+        """The part of a region to sample, or None for all of it, and the position of the wanted part in it."""
+        halo = self.sampling_halo
+        if halo is None or not self.draws_samples or len(inner) == 1:
+            return None, inner
+        spans = [
+            (max(0, wanted.start - halo), min(side, wanted.stop + halo))
+            for wanted, side in zip(inner[1:], spatial, strict=True)
+        ]
+        if spans == [(0, side) for side in spatial]:
+            return None, inner
+        moved = (slice(w.start - start, w.stop - start) for w, (start, _) in zip(inner[1:], spans, strict=True))
+        return (..., *(slice(*span) for span in spans)), (..., *moved)
 
     def _mean(self, condition: Tensor, posterior: Posterior, inner: Index) -> Tensor:
         if self.model.info.recipe.sample.mean == "samples" or not self.draws_samples:
@@ -230,8 +255,7 @@ class Restorer:
     @torch.no_grad()
     def center(self, condition: Tensor) -> Tensor:
         """The mean network's image of a condition (1, K, *spatial), shape (1, C, *spatial), still normalised."""
-        network = self.model.model if self.tile is None else tiled(self.model.model, self.tile)
-        center = network.center(condition)
+        center = self._network.center(condition)
         assert center is not None
         return center.cpu()
 
@@ -272,6 +296,11 @@ class Restorer:
             images.append(image if full_scale == 1 else image * full_scale)
         return [np.asarray(image.numpy()) for image in images]
 
+    @property
+    def _network(self) -> CVDM:
+        """The model, seeing tiles if there are any."""
+        return self.model.model if self.tile is None else tiled(self.model.model, self.tile)
+
     def _fitted(self, spatial: Sequence[int], batch: int | None) -> tuple[Self, int]:
         """This restorer and the batch or, if none is given, with tiles and a batch that suit the size of the image."""
         if batch is not None:
@@ -295,6 +324,14 @@ class Restorer:
         if found is None:
             raise ValueError(f"the {output.content} end of an interval was requested; expected a calibrated model")
         return target.invert(found.interval(drawn.mean, posterior.std)[output.content == "high"], axis=0)
+
+
+@torch.no_grad()
+def _read(model: CVDM, condition: Tensor, noise: NoiseField, part: Index) -> tuple[ReadBefore, Tensor, NoiseField]:
+    """The model with what it knows of a part of a region, the condition there, and the noise there."""
+    origin = noise.origin or (0,) * (len(part) - 1)
+    there = tuple(o + span.start for o, span in zip(origin, part[1:], strict=True))
+    return ReadBefore(model, within(model.read(condition), part)), condition[part], replace(noise, origin=there)
 
 
 def _tell(whom: Callable[[int], None] | None, number: int) -> None:

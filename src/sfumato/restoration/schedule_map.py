@@ -71,7 +71,7 @@ def schedule_of(
     """
     if not model.model.draws_samples:
         raise ImageError("this model is a regression: it has no schedule; expected a diffusion model; choose another")
-    halo = choose_layout(model, measured.spatial, 1, 1).halo
+    halo = choose_layout(model, measured.spatial, 1, 1, measured=False).halo
     grid = stride(model.model)
     part = Task.within(measured.spatial, tuple(corner), tuple(size), [halo] * len(size), grid)
     whole = model.model.read(measured.condition(frame, part.seen_corner, part.seen_size)).schedule

@@ -132,7 +132,7 @@ class _Opened:
         self.outputs = _outputs(job)
         ndim = len(self.measured.axes)
         self.regions = Regions(
-            Restorer.of(model, job.num_samples, job.num_steps, tile=job.tile),
+            Restorer.of(model, job.num_samples, job.num_steps, tile=job.tile, sampling_halo=job.sampling_halo),
             self.measured,
             job.seed,
             chunk=job.plan.chunk[-ndim:],
