@@ -19,12 +19,14 @@ from sfumato.models.reach import TOLERANCE, Reach, halo_grid, reach_of_call
 if TYPE_CHECKING:
     from sfumato.models.recipe import SampleRecipe
 
-__all__ = ["FIELDS", "SIDES", "measure_reach"]
+__all__ = ["FIELDS", "SIDES", "TARGET_RANGE", "measure_reach"]
 
 FIELDS = {2: 3, 3: 2}
 """Images or volumes to measure on: their surroundings are exchanged."""
 SIDES = {2: 288, 3: 88}
 """Side of what is seen of each: room for a reach of 112 pixels, or of 32 voxels."""
+TARGET_RANGE = (0.001, 0.999)
+"""Quantiles of the targets between which their range lies."""
 _KEPT = {2: 32, 3: 8}
 _SAFETY = 2
 """Few pixels are measured, and two halos may each contribute, so only half of the tolerance is used."""
@@ -33,7 +35,12 @@ _SEED = 20_261_118
 
 @torch.no_grad()
 def measure_reach(
-    model: CVDM, settings: "SampleRecipe", conditions: Sequence[Tensor], value_range: float
+    model: CVDM,
+    settings: "SampleRecipe",
+    conditions: Sequence[Tensor],
+    value_range: float,
+    *,
+    side: int | None = None,
 ) -> Reach | None:
     """How far a model looks, or None if a network may look at the whole image, or further than can be measured.
 
@@ -43,13 +50,14 @@ def measure_reach(
         conditions: Crops of images as the networks take them, each (1, K, *spatial), of about :data:`SIDES`; smaller
             ones are continued by their mirror images.
         value_range: Range of the normalised targets.
+        side: Another side than :data:`SIDES`.
     """
     if reach_of_call(model) is None:
         return None
     ndim = conditions[0].ndim - 2
     size = [min(lengths) for lengths in zip(*(condition.shape[2:] for condition in conditions), strict=True)]
     common: tuple[Any, ...] = (..., *map(slice, size))
-    fields = [_mirrored(condition[common], SIDES[ndim]) for condition in conditions]
+    fields = [_mirrored(condition[common], side or SIDES[ndim]) for condition in conditions]
     noises = [_noise(settings, model.target_channels, field, image) for image, field in enumerate(fields)]
     find = partial(
         effective_reach,

@@ -8,16 +8,13 @@ import numpy as np
 import torch
 
 from sfumato.data.sources import evenly_spread
-from sfumato.models.measure_reach import FIELDS, SIDES, measure_reach
+from sfumato.models.measure_reach import FIELDS, SIDES, TARGET_RANGE, measure_reach
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.models.model_updates import set_reach
 from sfumato.models.reach import Reach, reach_of_call
 from sfumato.training.preparation import Prepared
 
 __all__ = ["store_reach"]
-
-_RANGE = (0.001, 0.999)
-"""Quantiles of the targets between which their range lies."""
 
 
 def store_reach(path: Path, data: Prepared, device: torch.device, *, quiet: bool = False) -> None:
@@ -51,6 +48,6 @@ def _measure(model: LoadedModel, data: Prepared, device: torch.device) -> Reach 
         condition, target = source.read(index, corner, size)
         conditions.append(data.condition.of_pixels(condition[None]).to(device))
         targets.append(data.target.of_pixels(target[None]).numpy().ravel())
-    low, high = np.quantile(np.concatenate(targets), _RANGE)
+    low, high = np.quantile(np.concatenate(targets), TARGET_RANGE)
     reach = measure_reach(model.model, model.info.recipe.sample, conditions, float(high - low))
     return "it is further than these images tell, so halos stay as they are" if reach is None else reach
