@@ -143,7 +143,7 @@ def measure_volumes(minutes: float) -> list[dict[str, str]]:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         volumes(folder, 10, 64, seed=0)
-        volumes(folder / "test", 1, 96, seed=1)
+        volumes(folder / "test", 1, 80, seed=1)
         recipe = parse(VOLUMES.format(low=folder / "low", high=folder / "high"))
         trained = train(recipe, folder / "run", minutes=minutes)
         return measure("volumes", trained.model_file, folder / "test" / "low" / "0.tif")
@@ -200,7 +200,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", help="NAME=MODEL:IMAGE")
     parser.add_argument("--volumes", action="store_true", help="train a model of volumes and measure it too")
-    parser.add_argument("--minutes", type=float, default=1.5, help="time to train it")
+    parser.add_argument("--minutes", type=float, default=1.0, help="time to train it")
     parser.add_argument("--write", action="store_true", help="store the figures")
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
     arguments = parser.parse_args()
