@@ -107,3 +107,9 @@ def test_what_looks_too_far_is_not_measured() -> None:
 def test_a_reach_that_no_image_needs_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="expected 0 to 1024"):
         Reach(**wrong)
+
+
+def test_mean_and_scale_are_read_without_rates_and_denoising_network() -> None:
+    fields = {"mean_network": True, "linear_start": True, "read_once": True, "scale_network": True}
+    assert reach_of_call(of(fields), reads_only=True) == 7 + 2 + 2
+    assert reach_of_call(of({**fields, "norm": "instance"}), reads_only=True) is None

@@ -72,6 +72,8 @@ def test_a_measured_model_has_the_halo_that_it_needs() -> None:
     layout = choose_layout(measured, (4096, 4096), 16)
     assert (layout.halo, layout.sampling_halo) == (48, 16)  # multiples of the stride
     assert choose_layout(measured, (4096, 4096), 16, 4).halo == 48  # whatever the number of calls
+    reading = loaded("model: {base: 2, rate_base: 2}", Reach(sample=40, one_pass=30, denoiser=9))
+    assert (choose_layout(reading, (4096, 4096), 1, 0).halo, choose_layout(reading, (4096, 4096), 16).halo) == (32, 48)
     given = choose_layout(measured, (4096, 4096), 16, halo=64)
     assert (given.halo, given.sampling_halo) == (64, None)
     of_rates = choose_layout(measured, (4096, 4096), 16, measured=False)

@@ -62,16 +62,22 @@ def halo_grid(model: CVDM) -> int:
     return math.lcm(stride(model), _ALIGNED)
 
 
-def reach_of_call(model: CVDM) -> int | None:
+def reach_of_call(model: CVDM, *, reads_only: bool = False) -> int | None:
     """How far one call of all networks looks, in pixels, or None if one of them may look at the whole image.
 
     A network that sees another one's output looks further by as much: reaches add along the linear start, the network
     that reads the condition, the larger of those for scale and rate, and the denoising network.
+
+    Args:
+        model: Any model.
+        reads_only: Only the networks that give mean and scale are called.
     """
     reader = model.mean_network if model.reader is None else model.reader
     center = _far(model.start) + _far(reader)
-    rate = _far(getattr(model.schedule, "network", None)) + (0 if model.reader is None else center)
-    far = max(center + _far(model.scale_network), rate) + _far(model.network)
+    far = center + _far(model.scale_network)
+    if not reads_only:
+        rate = _far(getattr(model.schedule, "network", None)) + (0 if model.reader is None else center)
+        far = max(far, rate) + _far(model.network)
     return None if math.isinf(far) else int(far)
 
 

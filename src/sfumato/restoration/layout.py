@@ -57,11 +57,13 @@ def middle(spatial: Sequence[int], longest: Sequence[int], grid: int = 1) -> tup
     return [(side - length) // 2 // grid * grid for side, length in zip(spatial, size, strict=True)], size
 
 
-def _usual_reach(model: CVDM) -> int | None:
+def _usual_reach(model: CVDM, num_steps: int) -> int | None:
     """The reach that halos and tiles have been chosen by since version 0.1: of the network that looks furthest.
 
     If the condition is read once, it is that of a call. None if a network looks at the whole image.
     """
+    if num_steps == 0:
+        return reach_of_call(model, reads_only=True)
     reaches = [getattr(network, "reach", None) for network in networks_of(model)]
     known: list[int] = [value for value in reaches if value is not None]
     if not known or len(known) < len(reaches):
@@ -74,6 +76,9 @@ def _default_halos(model: LoadedModel, num_steps: int, *, measured: bool) -> tup
     reach, grid = model.info.reach if measured else None, halo_grid(model.model)
     if reach is None:
         return _usual_halo(model.model, num_steps), None
+    if num_steps == 0:
+        read = reach.sample if reach.one_pass is None else reach.one_pass
+        return _rounded(read, grid), None
     halo = _rounded(reach.sample, grid)
     narrower = halo if reach.denoiser is None else _rounded(reach.denoiser, grid)
     return halo, narrower if narrower < halo else None
@@ -85,7 +90,7 @@ def _usual_halo(model: CVDM, num_steps: int) -> int:
     All calls together (the sampler's, and one of rates and means) reach ``(num_steps + 1) * far``. Anything beyond the
     reach of one call has hardly any weight: see benchmarks/restore_layout.py.
     """
-    far = _usual_reach(model)
+    far = _usual_reach(model, num_steps)
     enough = _FAR if far is None else min(max(_NEAR, far), (num_steps + 1) * far)
     return _rounded(enough, halo_grid(model))
 
@@ -124,7 +129,7 @@ def choose_layout(
         model: From :func:`sfumato.load`.
         spatial: Size of the restored image.
         num_samples: Samples per image.
-        num_steps: Network calls per sample.
+        num_steps: Network calls per sample; 0 if the condition is only read.
         chunk: Side of a chunk.
         halo: Pixels around a chunk; by default as far as the model was measured to look. If it was not, as far as one
             network call looks and at least 64, but never further than all calls of a sample together look.
@@ -136,7 +141,7 @@ def choose_layout(
     Raises:
         RecipeError: If sizes are not positive multiples of the network's stride.
     """
-    step, far = stride(model.model), _usual_reach(model.model)
+    step, far = stride(model.model), _usual_reach(model.model, num_steps)
     if halo == "reach":
         halo = _halo_of_call(model.model)
     for name, value, least in (("chunk", chunk, step), ("halo", halo, 0), ("tile", tile, step)):
