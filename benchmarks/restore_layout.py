@@ -39,7 +39,7 @@ from sfumato.restoration.tiles import TiledNetwork, spans, tiled
 from sfumato.training.preparation import open_sources
 from sfumato.training.train import train
 
-CHUNKS = {2: (128, 192), 3: (32,)}
+CHUNKS = {2: (128, 192), 3: (40,)}
 USUAL = {2: (1024, 1024), 3: (128, 256, 256)}
 MOST = {2: 1.2, 3: 2.5}
 """Bars of the overhead, with a measured reach."""

@@ -74,6 +74,11 @@ def test_a_call_that_looks_further_than_its_fields_has_no_reach() -> None:
     assert effective_reach(lambda condition, _: wide(condition), random_fields(side=39), limit=1e-9, kept=5) is None
 
 
+def test_ends_alone_show_the_support_too() -> None:
+    network, given = stack(3, 5), random_fields()
+    assert effective_reach(lambda condition, _: network(condition), given, limit=1e-9, kept=5, exchanges=False) == 3
+
+
 def test_a_field_may_end_where_nothing_is_swapped() -> None:
     """A blank field equals its mirror image, so only its end is seen: there, zeros follow."""
     network = stack(5)
