@@ -16,6 +16,7 @@ from sfumato.models.build import build_model
 from sfumato.models.model_file import LoadedModel, ModelInfo, save_model
 from sfumato.models.reach import Reach
 from sfumato.models.recipe import parse
+from sfumato.restoration.folder import restore_folder
 from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.planning import Settings, plan_restoration
 from sfumato.restoration.run import run_restoration
@@ -100,6 +101,19 @@ def test_chunks_that_see_all_that_matters_equal_the_whole(tmp_path: Path) -> Non
         assert np.abs(cut - whole).max() < 1e-5 * np.ptp(whole)
     blind = written(tmp_path / "blind.safetensors", ONE_SCALE, Reach(sample=16, denoiser=0))
     assert np.abs(restored(blind, image, tmp_path / "blind.zarr", chunk=32) - whole).max() > 1e-3 * np.ptp(whole)
+
+
+def test_a_folder_says_its_halo_where_there_are_chunks(tmp_path: Path) -> None:
+    import tifffile
+
+    (tmp_path / "measured").mkdir()
+    for name, side in (("large", 40), ("small", 24)):
+        tifffile.imwrite(tmp_path / "measured" / f"{name}.tif", noise(side, side))
+    model = written(tmp_path / "model.safetensors", ONE_SCALE, Reach(sample=8, denoiser=8))
+    told: list[str] = []
+    settings = Settings(num_samples=2, num_steps=1, chunk=32)
+    restore_folder(model, tmp_path / "measured", tmp_path / "restored", settings, note=told.append)
+    assert told == ["halo: 8 pixels, as far as this model was measured to look"]
 
 
 def test_the_command_takes_pixels_or_reach(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def restore(
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
     if planned.told_halo is not None and preview is None:
-        say(planned.told_halo)
+        note(planned.told_halo)
     if dry_run:
         from sfumato.restoration.forecast import forecast
 
