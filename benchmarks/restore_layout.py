@@ -98,17 +98,18 @@ def overhead(model: LoadedModel) -> tuple[Layout, float]:
     ndim, steps = model.info.recipe.model.ndim, model.info.recipe.sample.steps
     layout = choose_layout(model, (2**20,) * ndim, NUM_SAMPLES, steps)
     assert layout.chunk == USUAL[ndim]
-    calls = {layout.halo: READS, layout.halo if layout.sampling_halo is None else layout.sampling_halo: 0}
-    calls[[*calls][-1]] += NUM_SAMPLES * steps
-    seen = {halo: math.prod((side + 2 * halo) / side for side in layout.chunk) for halo in calls}
-    return layout, sum(calls[halo] * seen[halo] for halo in calls) / sum(calls.values())
+    narrower = layout.halo if layout.sampling_halo is None else layout.sampling_halo
+    calls = [(layout.halo, READS), (narrower, NUM_SAMPLES * steps)]
+    seen = sum(number * math.prod((side + 2 * halo) / side for side in layout.chunk) for halo, number in calls)
+    return layout, seen / sum(number for _, number in calls)
 
 
 def measure(name: str, model: Path, source: Path | None) -> list[dict[str, str]]:
     rows = []
     loaded = load(model)
     layout, cost = overhead(loaded)
-    halos = {"halo": str(layout.halo), "sampling_halo": str(layout.sampling_halo or layout.halo)}
+    narrower = layout.halo if layout.sampling_halo is None else layout.sampling_halo
+    halos = {"halo": str(layout.halo), "sampling_halo": str(narrower)}
     halos |= {"overhead": f"{cost:.3f}", "measured": str(loaded.info.reach is not None), "ndim": str(len(layout.chunk))}
     with tempfile.TemporaryDirectory() as folder:
         image = source or own_test_image(model, Path(folder))
