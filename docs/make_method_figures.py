@@ -17,7 +17,7 @@ from torch import Tensor
 
 from sfumato import LearnedSchedule, sample
 from sfumato.diffusion.gaussian import amplitudes, diffuse
-from sfumato.diffusion.model import Known
+from sfumato.diffusion.known import Known
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.schedule import Schedule

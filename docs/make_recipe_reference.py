@@ -4,6 +4,7 @@ python docs/make_recipe_reference.py
 """
 
 from pathlib import Path
+from typing import get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -40,21 +41,29 @@ def reference() -> str:
     """The recipe's fields as a Markdown page."""
     lines = [HEAD, *_table("recipe", recipe.Recipe, skip_sections=True)]
     for name, field in recipe.Recipe.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            lines += _table(name, field.annotation)
+        section = _section(field)
+        if section is not None:
+            lines += _table(name, section)
     return "\n".join(lines)
 
 
 def _table(name: str, section: type[BaseModel], *, skip_sections: bool = False) -> list[str]:
     rows = [f"## `{name}`", "", section.__doc__ or "", "", "| field | type | default | meaning |", "|---|---|---|---|"]
     for key, field in section.model_fields.items():
-        is_section = isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        if not (skip_sections and is_section):
+        if not (skip_sections and _section(field)):
             rows.append(f"| `{key}` | {_type(section, key)} | `{_default(field)}` | {field.description} |")
     return [*rows, ""]
 
 
+def _section(field: FieldInfo) -> type[BaseModel] | None:
+    """The section that a field is, maybe one that can be left out; None for any other field."""
+    kinds = (field.annotation, *get_args(field.annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
+
+
 def _default(field: FieldInfo) -> object:
+    if field.is_required():
+        return "required"
     value = field.get_default(call_default_factory=True)
     return str(value).lower() if value is None or isinstance(value, bool) else value
 

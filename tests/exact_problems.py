@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sfumato.diffusion.gaussian import amplitudes
-from sfumato.diffusion.model import Known
+from sfumato.diffusion.known import Known
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import Schedule
 

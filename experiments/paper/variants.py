@@ -15,8 +15,9 @@ import sfumato.models.model_file
 import sfumato.training.loop
 from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import diffuse, eps_from_velocity, velocity
+from sfumato.diffusion.known import Known
 from sfumato.diffusion.losses import LEAST_WEIGHT, Losses, with_gradient_times
-from sfumato.diffusion.model import CVDM, Known
+from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
@@ -110,8 +111,8 @@ VARIANTS: Mapping[str, Callable[[CVDM], None]] = {
 def changed(variant: str) -> Iterator[None]:
     """Train and load models of this variant, in this process; the library's own for an empty name."""
 
-    def build(model: ModelRecipe, condition_channels: int, target_channels: int, *, seed: int = 0) -> CVDM:
-        made = build_model(model, condition_channels, target_channels, seed=seed)
+    def build(model: ModelRecipe, condition_channels: int, target_channels: int, **options: Any) -> CVDM:
+        made = build_model(model, condition_channels, target_channels, **options)
         VARIANTS[variant](made)
         return made
 

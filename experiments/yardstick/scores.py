@@ -57,8 +57,8 @@ def score(restored: Restored, truth: Tensor, problem: Problem) -> Values:
         "seconds": restored.seconds,
     }
     if restored.samples is not None:
-        parts = [_centred(central(images).double(), problem) for images in (restored.samples, truth)]
-        values |= _of_samples(*parts, problem)
+        samples, wanted = (_centred(central(images).double(), problem) for images in (restored.samples, truth))
+        values |= _of_samples(samples, wanted, problem)
     return values
 
 

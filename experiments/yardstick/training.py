@@ -73,7 +73,7 @@ def _of_recipe(cell: Cell, recipe: Recipe, contender: Contender, run: Path) -> M
         started = time.process_time()
         part = condition if needs_all else central(condition)
         drawn = restorer.draw(part, NoiseField(0, image=number), keep=(...,))
-        mean = drawn.mean if needs_all else restorer.center(condition)[0]
+        mean = drawn.mean if needs_all else restorer.read(condition)[0][0]
         seconds = time.process_time() - started
         samples = model.info.target.invert(torch.stack(drawn.kept).double(), axis=1)
         mean = model.info.target.invert(mean.double(), axis=0)

@@ -2,11 +2,16 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from sfumato.cli import doctor_profile
 from sfumato.cli import doctor_report as doctor
+from sfumato.models.bundled import demo_model
+from sfumato.models.model_file import load
 
 
 def test_report_names_versions_devices_and_speed() -> None:
@@ -30,3 +35,43 @@ def test_command_prints_it() -> None:
     result = subprocess.run([sys.executable, "-m", "sfumato", "doctor"], capture_output=True, text=True, check=True)
     assert "s per training step" in result.stdout
     assert "extra      evaluate" in result.stdout
+
+
+def kinds_of(work: Callable[[], object]) -> set[str]:
+    """Kinds of the operations that took time."""
+    with doctor_profile._Clock() as clock:
+        work()
+    return {kind for kind, seconds in clock.spent.items() if seconds > 0}
+
+
+def test_operations_are_counted_under_their_kind() -> None:
+    images = torch.randn(1, 8, 64, 64)
+    weights, ones = torch.randn(8, 8, 3, 3), torch.ones(8)
+    assert kinds_of(lambda: F.conv2d(images, weights)) == {"convolution"}
+    assert kinds_of(lambda: F.silu(images)) == kinds_of(lambda: F.softplus(images)) == {"activation"}
+    assert "normalisation" in kinds_of(
+        lambda: torch.batch_norm(images, ones, ones, ones, ones, False, 0.1, 1e-5, False)
+    )
+    assert kinds_of(lambda: torch.cat([images, images])) == {"pooling and joining"}
+    assert kinds_of(lambda: images + 1) == {"rest"}
+
+
+def test_a_profile_has_each_network_its_shares_and_its_operations() -> None:
+    found = {profile.name: profile for profile in doctor_profile.profiles(load(demo_model()))}
+    denoiser = found["denoiser"]
+    assert sum(denoiser.shares.values()) == pytest.approx(1)
+    assert denoiser.shares["convolution"] > 0.2
+    assert 0 < denoiser.seconds < 60
+    first, *rest = denoiser.lines()
+    assert first.startswith("denoiser ")
+    assert "256 x 256 pixels" in first
+    assert [line.split(":")[0].strip() for line in rest[:-1]] == list(doctor_profile.KINDS)
+    assert "GFLOP/s" in rest[0]
+
+
+def test_command_profiles_a_model() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "sfumato", "doctor", str(demo_model())], capture_output=True, text=True, check=True
+    )
+    assert "ms of processor time per call" in result.stdout
+    assert "times faster than the network as trained" in result.stdout

@@ -7,16 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion import losses
-from sfumato.diffusion.model import CVDM, Known
+from sfumato.diffusion.known import Known
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule
 from sfumato.diffusion.solvers import Solver
 from sfumato.models.build import build_model
+from sfumato.models.reach import reach_of_call
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
 from sfumato.nn.linear_filter import LinearFilter
-from sfumato.restoration.layout import reach
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import RecipeError
 
@@ -123,6 +124,47 @@ def test_a_stage_changes_its_networks_alone(learns: str, changed: set[str]) -> N
     assert torch.equal(model.validated(terms), expected)
 
 
+def test_the_standard_deviation_is_where_the_scale_is_learned_best() -> None:
+    """For y = mean + sigma eps the term of the scale has no slope if sigma is what is given without samples."""
+    model, condition = build().double(), torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    eps = torch.randn(2, 1, 8, 8, dtype=torch.float64)
+    assert isinstance(model.scale_network, UNet)
+    bias = model.scale_network.head.get_parameter("bias")
+    for sigma, at_minimum in ((0.7, True), (1.4, False)):
+        model.log_scale.fill_(float(torch.tensor(2 * sigma).log()))
+        mean, std = model.mean_and_std(condition)
+        torch.testing.assert_close(mean, 0.5 * condition)
+        assert std is not None
+        torch.testing.assert_close(std, torch.full_like(std, sigma))
+        target = mean + 0.7 * eps / eps.square().mean().sqrt()
+        terms = model.loss(condition, target, torch.tensor([0.3, 0.7]), torch.randn_like(target))
+        (slope,) = torch.autograd.grad(terms.scale, bias)
+        assert (abs(float(slope)) < 1e-6) == at_minimum
+
+
+def test_mean_and_standard_deviation_are_those_of_the_diffused_image_and_need_no_other_network() -> None:
+    model, condition = read_once(), torch.randn(1, 2, 16, 16)
+    known = model.read(condition)
+    for name in ("schedule", "network"):
+        model.get_submodule(name).register_forward_hook(lambda *_: pytest.fail("it was run"))
+    assert model.knows_std
+    mean, std = model.mean_and_std(condition)
+    assert known.center is not None
+    assert std is not None
+    assert torch.equal(mean, known.center)
+    assert torch.equal(2 * std, torch.as_tensor(known.scale))
+
+
+def test_a_model_without_a_scale_network_knows_no_standard_deviation() -> None:
+    model, condition = read_once(scale_network=False), torch.randn(1, 2, 16, 16)
+    mean, std = model.mean_and_std(condition)
+    assert torch.equal(mean, torch.as_tensor(model.center(condition)))
+    assert std is None
+    assert not model.knows_std
+    with pytest.raises(ValueError, match="no centre"):
+        CVDM(CosineSchedule(), UNet(3, 1, base=4, norm="channel")).mean_and_std(torch.zeros(1, 1, 8, 8))
+
+
 def test_the_scale_cannot_spoil_the_mean() -> None:
     model = build()
     condition, target, eps = torch.randn(3, 2, 1, 8, 8)
@@ -194,7 +236,7 @@ def test_rates_and_scales_follow_features_and_reach_adds_up() -> None:
     other = condition.clone()
     other[..., 0, 0] += 10.0
     known, changed = model.read(condition), model.read(other)
-    far = reach(model)
+    far = reach_of_call(model)
     assert far == 7 + 26 + 2 + 10  # filter, reader, head, denoising network
     for before, after in ((known.schedule.rate, changed.schedule.rate), (known.scale, changed.scale)):
         assert isinstance(before, Tensor)
@@ -202,6 +244,20 @@ def test_rates_and_scales_follow_features_and_reach_adds_up() -> None:
         differs = (before != after)[0, 0]
         assert bool(differs[:20, :20].any())
         assert not bool(differs[7 + 26 + 2 + 1 :].any())
+
+
+def test_one_read_reaches_as_far_as_its_networks_in_a_row() -> None:
+    model, condition = read_once().double().eval(), torch.randn(1, 2, 96, 96, dtype=torch.float64)
+    far = reach_of_call(model, reads_only=True)
+    assert far == 7 + 26 + 2  # filter, reader, head; a 1x1 convolution looks at no neighbours
+    other = condition.clone()
+    other[..., 0, 0] += 10.0
+    for before, after in zip(model.mean_and_std(condition), model.mean_and_std(other), strict=True):
+        assert before is not None
+        assert after is not None
+        differs = (before != after)[0, 0]
+        assert bool(differs[:20, :20].any())
+        assert not bool(differs[far + 1 :].any())
 
 
 def test_tiles_of_a_model_that_reads_once_equal_the_whole() -> None:

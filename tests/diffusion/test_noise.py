@@ -118,3 +118,10 @@ def test_the_smallest_word_gives_a_finite_normal(dtype: torch.dtype) -> None:
 def test_half_precision_is_the_rounded_noise(dtype: torch.dtype) -> None:
     shape = torch.Size([1, 1, 1, 64, 64])
     assert torch.equal(NoiseField(seed=7)(0, shape, dtype=dtype), NoiseField(seed=7)(0, shape).to(dtype))
+
+
+@pytest.mark.parametrize("origin", [(), (3, 5)])
+def test_noise_is_drawn_where_it_is_needed(origin: tuple[int, ...]) -> None:
+    """The meta device refuses tensors of another one, so none is left on the CPU and moved."""
+    field = NoiseField(1, origin=origin)
+    assert field(0, torch.Size([2, 1, 1, 6, 9]), device="meta").device.type == "meta"

@@ -25,7 +25,8 @@ from paper.matrix import CELLS, PROBLEMS, Cell, cell_named
 from paper.measuring import _single, comparable, score_estimate, unknown_share
 from paper.sources import held_out_images, make_data, recipe_for
 from paper.stored import Figures, Places, Row
-from sfumato.diffusion.model import CVDM, Known
+from sfumato.diffusion.known import Known
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.schedule import CosineSchedule
 
 ROOT = Path(__file__).parents[2]

@@ -1,5 +1,6 @@
 """The model file: what is written is what is read, to the bit, and by the safetensors library too."""
 
+import dataclasses
 import hashlib
 import json
 import subprocess
@@ -19,7 +20,8 @@ from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model
 from sfumato.models.intervals import Correction, Sampled
 from sfumato.models.model_file import ModelInfo, inspect_model, load, save_model
-from sfumato.models.model_updates import set_calibration, set_sampling
+from sfumato.models.model_updates import set_calibration, set_reach, set_sampling
+from sfumato.models.reach import Reach
 from sfumato.models.recipe import ModelRecipe, Recipe
 from sfumato.models.safetensors_file import open_tensors
 from sfumato.system.errors import ModelFileError, RunError
@@ -74,6 +76,18 @@ def test_round_trip_to_the_bit(choice: dict[str, Any], tmp_path: Path) -> None:
     assert torch.equal(loss(loaded.model, ndim), loss(model, ndim))
     assert inspect_model(path) == info
     assert [entry.name for entry in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_the_reach_is_kept_and_a_file_without_it_keeps_its_bytes(tmp_path: Path) -> None:
+    model, info = make()
+    path = tmp_path / "model.safetensors"
+    save_model(path, model.state_dict(), info)
+    without = path.read_bytes()
+    for reach in (Reach(sample=48), Reach(sample=80, one_pass=64, denoiser=16)):
+        set_reach(path, reach)
+        assert inspect_model(path) == dataclasses.replace(info, reach=reach)
+    set_reach(path, None)
+    assert path.read_bytes() == without
 
 
 def test_same_contents_same_bytes(tmp_path: Path) -> None:
@@ -198,6 +212,7 @@ import torch
 from sfumato.models.build import build_model
 from sfumato.system.errors import ModelFileError
 from sfumato.models.model_file import inspect_model, load
+from sfumato.models.reach import Reach
 from sfumato.models.recipe import ModelRecipe
 
 def sparse(path, rename=None):

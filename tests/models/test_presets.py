@@ -9,6 +9,7 @@ from pair_folders import TINY, make_pairs
 from sfumato.cli import app
 from sfumato.models.build import build_model
 from sfumato.models.presets import PRESETS, Preset
+from sfumato.models.reach import reach_of_call
 from sfumato.models.recipe import Recipe, dump, parse
 from sfumato.system.errors import RecipeError
 from sfumato.training.run_folder import RunFolder
@@ -46,6 +47,25 @@ def test_a_model_whose_mean_cannot_be_first_takes_the_size_alone(fields: str) ->
     assert (chosen.model.base, chosen.train.learning_rate) == (8, 2e-3)
     assert (chosen.model.read_once, chosen.train.mean_share, chosen.sample.solver) == (False, 0.0, "2m")
     build_model(chosen.model, 1, 1)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_volumes_have_three_scales_and_their_call_looks_less_far(name: Preset) -> None:
+    images, volumes = parse(f"preset: {name}").model, parse(f"{{preset: {name}, model: {{ndim: 3}}}}").model
+    assert (images.num_scales, images.denoiser_scales) == (5, 4)
+    assert (volumes.num_scales, volumes.denoiser_scales) == (3, 3)
+    assert volumes.model_copy(update={"ndim": 2, "num_scales": 5, "denoiser_scales": 4}) == images
+    tiny = volumes.model_copy(update={"base": 2, "rate_base": 2, "denoiser_base": 2})
+    assert reach_of_call(build_model(tiny, 1, 1)) == 2 + 26 + 2 + 26  # filter, reader, head, denoising network
+
+
+def test_scales_of_volumes_that_a_recipe_gives_are_kept() -> None:
+    own = parse("{preset: small, model: {ndim: 3, num_scales: 4, denoiser_scales: 2}}").model
+    assert (own.num_scales, own.denoiser_scales) == (4, 2)
+    plain = parse("{preset: small, model: {ndim: 3, method: regression}}").model
+    assert (plain.num_scales, plain.denoiser_scales) == (3, None)
+    assert parse("model: {ndim: 3}").model.num_scales == 5
+    assert parse("{preset: small, model: {ndim: 3, network: sr3}}").model.num_scales == 5
 
 
 def options(folders: tuple[str, str], out: Path, *more: str) -> list[str]:

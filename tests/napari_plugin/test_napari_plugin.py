@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import sfumato
-from sfumato.models.intervals import Correction, Sampled
+from sfumato.models.intervals import NO_SAMPLES, Correction, Sampled
 from sfumato.models.model_file import save_model
 from sfumato.models.model_updates import set_calibration
 
@@ -27,6 +27,7 @@ from qtpy.QtWidgets import QApplication  # noqa: E402
 
 from sfumato.napari_plugin.layers import Source  # noqa: E402
 from trial_model import write_trial_model  # noqa: E402
+from untrained_models import noise, write_reading_model  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries that are not ours
 
@@ -237,6 +238,31 @@ def test_intervals_come_with_a_calibrated_model(viewer: Any, model_file: Path, t
     widget.steps.setValue(3)
     assert "calibrated with 4 samples of 2 steps" in widget.note.text()
     assert not widget.note.isHidden()
+
+
+@needs_display
+def test_a_preview_draws_no_samples_where_the_model_needs_none(viewer: Any, tmp_path: Path) -> None:
+    path = write_reading_model(tmp_path / "model.safetensors")
+    set_calibration(path, Correction("risk_control", 0.9, 2.0, 50, 50, 0.8, NO_SAMPLES))
+    pixels = noise(24, 32)
+    viewer.add_image(pixels, name="field")
+    widget = opened(viewer, "Restore", path)
+    widget.keep_samples.setChecked(True)
+    widget.steps.setValue(2)
+    restored(widget, whole=False)
+    assert "no samples were drawn" in widget.status.text()
+    alone = sfumato.restore(pixels, sfumato.load(path), fast=True)
+    assert alone.std is not None
+    assert alone.high is not None
+    for title, expected in (("mean", alone.mean), ("uncertainty", alone.std), ("interval high", alone.high)):
+        layer = viewer.layers[f"preview: field {title}"]
+        row, column = np.round(layer.translate).astype(int)  # what the canvas shows may be a part
+        shown = expected[row : row + layer.data.shape[0], column : column + layer.data.shape[1]]
+        np.testing.assert_allclose(layer.data, shown, atol=3e-5)
+    assert viewer.layers["preview: field mean"].metadata["samples"] == 0
+    restored(widget, whole=True)
+    assert "no samples were drawn" not in widget.status.text()
+    assert viewer.layers["field samples"].metadata["samples"] == widget.samples.value()
 
 
 @needs_display

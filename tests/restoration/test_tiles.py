@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks import seeded
+from sfumato import CVDM, LearnedSchedule, sample
+from sfumato.diffusion.inference import for_inference
 from sfumato.nn import UNet
-from sfumato.restoration.tiles import TiledNetwork, spans
+from sfumato.restoration.tiles import TiledNetwork, spans, tiled
 
 
 @given(st.integers(1, 400), st.sampled_from([16, 32, 64]), st.sampled_from([16, 32]), st.integers(1, 32))
@@ -59,3 +61,16 @@ def test_layouts_that_do_not_fit_the_stride_are_refused(wrong: dict[str, int]) -
     layout = {"tile": 16, "halo": 16, "blend": 8, "stride": 4} | wrong
     with pytest.raises(ValueError, match="expected positive multiples of the network's stride, 4"):
         TiledNetwork(UNet(1, 1, base=2, num_scales=3, norm="channel"), **layout)
+
+
+@pytest.mark.parametrize("shape", [(96, 128), (141, 75)])
+def test_tiles_of_a_rewritten_model_are_those_of_the_model(shape: tuple[int, int]) -> None:
+    """What its network reads once lies on the grid of the whole image, from which every tile takes its part."""
+    model = seeded(
+        lambda: CVDM(LearnedSchedule(UNet(2, 1, base=4, num_scales=2)), UNet(4, 1, base=4, num_scales=3))
+    ).double()
+    model.eval()
+    condition = torch.randn(1, 2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = sample(tiled(model, 32), condition, num_samples=2, num_steps=2, seed=0)
+    found = sample(tiled(for_inference(model), 32), condition, num_samples=2, num_steps=2, seed=0)
+    assert torch.allclose(found, expected, rtol=0, atol=1e-10)

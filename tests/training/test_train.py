@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pair_folders import make_pairs
 from sfumato.data.batches import Batch
@@ -317,6 +319,32 @@ def test_a_batch_that_is_not_finite_leaves_the_state_before_it(folders: tuple[st
     assert resumed.step == 2
     for name, tensor in resumed.model.state_dict().items():
         assert torch.equal(tensor, before[name]), name
+
+
+class _Waits(TorchDispatchMode):
+    """Tensors of which a single number was asked, which waits for the device; `tolist` is not among these calls."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.of: list[torch.Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            self.of.append(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_waits_for_the_device_only_for_its_values(folders: tuple[str, str], tmp_path: Path) -> None:
+    asked = recipe(folders, train_steps=50, model_norm="population")
+    folder = RunFolder(tmp_path / "run")
+    folder.start(asked)
+    trainer = Trainer(asked, folder, prepare(asked, None), Ranks.join("cpu"))
+    trainer.advance(trainer.batches(0, trainer.positions))
+    counters = {state["step"].data_ptr() for state in trainer.optimizer.state.values()}  # on the CPU on any device
+    batch = trainer.batches(1, trainer.positions)
+    with _Waits() as waits:
+        trainer.advance(batch)
+    assert [tensor for tensor in waits.of if tensor.data_ptr() not in counters] == []
 
 
 def test_volumes_train_too(tmp_path: Path) -> None:

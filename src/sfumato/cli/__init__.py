@@ -15,6 +15,7 @@ from sfumato.cli.audit import audit
 from sfumato.cli.calibrate import calibrate
 from sfumato.cli.clinical import clinical
 from sfumato.cli.demo import demo
+from sfumato.cli.distill import distill
 from sfumato.cli.doctor import doctor
 from sfumato.cli.evaluate import evaluate
 from sfumato.cli.export import export
@@ -72,7 +73,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 # In the order of --help.
-_COMMANDS = (demo, train, restore, calibrate, evaluate, audit, inspect, export, pack, sweep, clinical, doctor)
+_COMMANDS = (demo, train, restore, calibrate, evaluate, audit, inspect, distill, export, pack, sweep, clinical, doctor)
 for _command in _COMMANDS:
     app.command()(_plain_errors()(_command))
 _simulate.command()(_plain_errors()(microscopy))

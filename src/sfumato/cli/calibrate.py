@@ -43,6 +43,9 @@ def calibrate(
     ] = "risk_control",
     delta: Annotated[float, Option(help="For rcps: how often the guarantee may fail.")] = 0.1,
     samples: Annotated[int | None, Option(help="Samples per image; restoring must then use as many.")] = None,
+    fast: Annotated[
+        bool, Option("--fast", help="Calibrate what `restore --fast` gives without samples; stored beside the other.")
+    ] = False,
     steps: arguments.Steps = None,
     seed: Annotated[int, Option(help="The same seed gives the same result.")] = 0,
     split: Annotated[
@@ -73,17 +76,20 @@ def calibrate(
     from sfumato.models.model_updates import set_calibration
     from sfumato.models.ownership import check_outputs, data_places
     from sfumato.problems.registry import takes_shares
-    from sfumato.restoration.intervals import sampled_by
+    from sfumato.restoration.intervals import check_fast
+    from sfumato.restoration.restorer import Restorer
     from sfumato.training.preparation import open_held_out
 
     if not 0 < level < 1 or not 0 < delta < 1:
         raise RecipeError(f"--level is {level} and --delta {delta}; give numbers between 0 and 1")
     if out is None and is_address(model):
         raise RecipeError(f"{model} is on the Hub, where nothing is written; give --out for the calibrated model")
+    if fast:
+        check_fast({"samples": samples, "steps": steps, "report": report})
     if page is not None or report is not None:
         matplotlib()  # report a missing library before hours of sampling
     loaded = load(model, device=device)
-    sampled = sampled_by(loaded, samples, steps)
+    sampled = Restorer.of(loaded, samples, steps, fast=fast).sampled
     asked = _recipe(loaded.info, held_out)
     check_outputs(_outputs(model, out, [page, report]), [model, *data_places(asked.data)])
     source = open_held_out(asked, split, shares=takes_shares(loaded.info.recipe.problem))
@@ -99,7 +105,7 @@ def calibrate(
     found = correct(images, sampled=sampled, method=method, level=level, delta=delta, unit=unit)
     changed = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
     checked = cross_validate(images, found, unit=unit)
-    typer.echo("\n".join(_lines(checked, level)))
+    typer.echo("\n".join(_lines(checked, level, is_fast=fast)))
     if report is not None:
         from sfumato.evaluation.calibrate import measure_middles
         from sfumato.evaluation.calibration_page import draw_report
@@ -150,12 +156,12 @@ def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
     return recipe.model_copy(update={"data": recipe.data.model_copy(update=moved), "problem": problem})
 
 
-def _lines(checked: "Checked", level: float) -> list[str]:
+def _lines(checked: "Checked", level: float, *, is_fast: bool) -> list[str]:
     import numpy as np
 
     lines = [
         f"coverage of {len(checked.units)} independent units at {level:g}:",
-        f"  the samples' own interval: {checked.raw.mean():.3f}",
+        f"  the {'networks' if is_fast else 'samples'}' own interval: {checked.raw.mean():.3f}",
     ]
     found = checked.corrected
     if np.isfinite(found).all():

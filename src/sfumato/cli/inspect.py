@@ -56,7 +56,11 @@ def inspect(
     adopt: Annotated[
         bool, Option("--adopt", help="Write the recommended setting into the model file; `restore` then uses it.")
     ] = False,
-    inputs: Annotated[str | None, Option(help="To compare steps: folder of inputs, the measured images.")] = None,
+    reach: Annotated[
+        bool,
+        Option("--reach", help="Measure on pairs how far the model looks; with --adopt, `restore` takes it as halo."),
+    ] = False,
+    inputs: Annotated[str | None, Option(help="To compare steps, or for --reach: folder of measured images.")] = None,
     targets: arguments.TestTargets = None,
     manifest: arguments.TestManifest = None,
     store: arguments.TestStore = None,
@@ -87,7 +91,12 @@ def inspect(
     counts, ends = _counts(steps), _ends(last_noise)
     given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
     compares = len(counts) > 1 or len(ends) > 1
-    if not compares and (solvers or ends or adopt or crop or from_recipe or any(given.values())):
+    if reach and (source is not None or steps or solvers or ends):
+        raise RecipeError(
+            "--reach measures on pairs with the recipe's sampling, and an image or sampler settings were given; leave "
+            "them out"
+        )
+    if not (compares or reach) and (solvers or ends or adopt or crop or from_recipe or any(given.values())):
         raise RecipeError(
             f"--steps is {steps}, but options that compare steps were given; expected several numbers, such as "
             "--steps 4,8,16,32 or --last-noise 1e-6 --last-noise 0.01"
@@ -101,6 +110,9 @@ def inspect(
         raise RecipeError(f"{model} is on the Hub, where --adopt cannot write; download it and give its path")
     loaded = load(model, device=device)
     typer.echo("\n".join(describe(loaded)))
+    if reach:
+        _measure_reach(model, loaded, tested_recipe(None, given, [loaded], from_recipe=from_recipe), adopt=adopt)
+        return
     if compares or source is not None:
         say_what_is_unknown([(model, loaded.info)])
         if allow_seen:
@@ -156,6 +168,19 @@ def _compare(
     save_figure(draw_steps(found, rows, chosen), out / "steps.png")
     say(f"drawn: {out / 'steps.png'}, figures: {out / 'steps.csv'}")
     return found.settings[chosen.chosen]
+
+
+def _measure_reach(model: Path, loaded: "LoadedModel", tested: "tuple[Recipe, bool]", *, adopt: bool) -> None:
+    """Measure how far a model looks and, if it is adopted, write it into the model file."""
+    from sfumato.evaluation.inspection import reach_on
+    from sfumato.models.model_updates import set_reach
+
+    test, is_own = tested
+    found = reach_on(loaded, open_tested(test, is_own, [loaded]))
+    typer.echo(f"reach: {found or 'further than can be measured on these images'}")
+    if adopt and found is not None:
+        set_reach(model, found, sha256=loaded.sha256)
+        say(f"adopted: `restore` takes it as halo; restorations begun with {model} as it was need that file")
 
 
 def _adopt(model: Path, loaded: "LoadedModel", best: "Setting") -> None:

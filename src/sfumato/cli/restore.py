@@ -14,10 +14,13 @@ from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.restoration.engines import Engine
+    from sfumato.restoration.layout import Halo
     from sfumato.restoration.planning import Restoration
     from sfumato.restoration.run import Progress
 
 __all__ = ["restore"]
+
+_UNDRAWN = "; no samples were drawn"
 
 
 def restore(
@@ -37,6 +40,14 @@ def restore(
     steps: Annotated[
         int | None, Option(help="Network calls per sample; by default as calibrated, or the recipe's.")
     ] = None,
+    fast: Annotated[
+        bool,
+        Option(
+            "--fast",
+            help="Draw no samples: mean, standard deviation and, after `sfumato calibrate --fast`, the interval by one "
+            "read of the image. For models with mean and scale networks, as the presets train.",
+        ),
+    ] = False,
     seed: Annotated[int, Option(help="The same seed gives the same result.")] = 0,
     quantiles: Annotated[
         list[float] | None, Option("--quantile", help="Also write this quantile, such as 0.05; may be repeated.")
@@ -73,7 +84,13 @@ def restore(
     ] = None,
     shard: Annotated[str | None, Option(help="i/n: run the i-th of n jobs without a scheduler, from 0.")] = None,
     chunk: Annotated[int | None, Option(help="Side in pixels of a chunk; each task restores one chunk.")] = None,
-    halo: Annotated[int | None, Option(help="Pixels around a chunk that the networks also see.")] = None,
+    halo: Annotated[
+        str | None,
+        Option(
+            metavar="PIXELS",
+            help="Pixels around a chunk that the networks also see; reach: all that one call looks at.",
+        ),
+    ] = None,
     tile: Annotated[int | None, Option(help="Side in pixels of what the networks see at once.")] = None,
     batch: Annotated[int | None, Option(help="Samples that go through the network together.")] = None,
     threads: Annotated[
@@ -104,10 +121,11 @@ def restore(
         on_target_grid=on_target_grid,
         ome_zarr=ome_zarr,
         chunk=chunk,
-        halo=halo,
+        halo=_halo(halo),
         tile=tile,
         batch=batch,
         threads=1 if threads is None and workers else threads,
+        fast=fast,
     )
     if uncertainty == "schedule":
         from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
@@ -119,9 +137,11 @@ def restore(
         if given := [name for name, value in alone.items() if value]:
             raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
         each = functools.partial(restore_folder, model, source, output, settings, suffix=format, engine=engine)
-        _restore_folder(functools.partial(each, device=device, note=note), output)
+        _restore_folder(functools.partial(each, device=device, note=note), output, fast=fast)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
+    if planned.told_halo is not None and preview is None:
+        note(planned.told_halo)
     if dry_run:
         from sfumato.restoration.forecast import forecast
 
@@ -140,7 +160,7 @@ def restore(
         _restore_image(planned, engine, shard, picture, note)
 
 
-def _restore_folder(run: Callable[..., list[str]], output: str) -> None:
+def _restore_folder(run: Callable[..., list[str]], output: str, *, fast: bool) -> None:
     """Restore the images of a folder, then report how many are done and which failed."""
     from sfumato.restoration.folder import FailedImagesError
     from sfumato.system.progress import Bar
@@ -161,7 +181,7 @@ def _restore_folder(run: Callable[..., list[str]], output: str) -> None:
             files = run(progress=tell, within=show)
         except FailedImagesError as error:
             files, failure = error.files, error
-    say(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}")
+    say(f"{'restored' if begun else 'already restored'}: {len(files)} images in {output}{_UNDRAWN * fast}")
     if failure is not None:
         say(f"error: {failure}")
         raise typer.Exit(1)
@@ -204,10 +224,11 @@ def _restore_image(
 
         draw_result(planned, picture)
     spread = files[1] if len(files) > 1 else "none, since this model is a regression"
-    say(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}")
+    undrawn = _UNDRAWN * planned.job.is_fast
+    say(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}{undrawn}")
     if planned.correction is not None:
         say(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}")
-    elif reason := why_uncalibrated(planned.model, planned.sampled):
+    elif reason := why_uncalibrated(planned.model, planned.restorer.sampled):
         say(reason)
     kept = [file for file, output in zip(files, planned.job.outputs, strict=True) if output.content == "sample"]
     if kept:
@@ -224,6 +245,16 @@ def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, P
     if workers is None and scheduler is None:
         return InProcess(device)
     return Dask(workers or 1, scheduler, Certificates(*tls) if tls else None, device)
+
+
+def _halo(text: str | None) -> "Halo | None":
+    if text is None:
+        return None
+    if text == "reach":
+        return "reach"
+    if not text.isdigit():
+        raise RecipeError(f"--halo is {text!r}; expected a number of pixels, such as 64, or reach")
+    return int(text)
 
 
 def _shard(text: str | None) -> tuple[int, int] | None:

@@ -11,9 +11,17 @@ if TYPE_CHECKING:
     from sfumato.data.sources import PairSource
     from sfumato.models.model_file import LoadedModel
     from sfumato.models.presets import Preset
-    from sfumato.models.recipe import DataRecipe, Recipe
+    from sfumato.models.recipe import DataRecipe, Recipe, TrainRecipe
 
-__all__ = ["PLACES", "open_tested", "places", "recipe_of", "tested_recipe"]
+__all__ = [
+    "PLACES",
+    "data_of_student",
+    "open_tested",
+    "places",
+    "recipe_of",
+    "tested_recipe",
+    "training_of_student",
+]
 
 PLACES = ("inputs", "targets", "manifest", "folder", "store")
 """Fields of a recipe's data that say where it is."""
@@ -51,6 +59,14 @@ def recipe_of(path: Path | None, settings: list[str], *, preset: "Preset | None"
         values = strict_yaml.read(path.read_text(encoding="utf-8"), source=str(path)).values or {}
     if preset is not None:
         values["preset"] = preset
+    _set_fields(values, settings)
+    return recipes.parse(yaml.safe_dump(values), source="the settings")
+
+
+def _set_fields(values: dict[str, Any], settings: list[str]) -> None:
+    """Replace single fields of a recipe's values."""
+    from sfumato.system import strict_yaml
+
     for setting in settings:
         key, found, value = setting.partition("=")
         if not found:
@@ -62,7 +78,40 @@ def recipe_of(path: Path | None, settings: list[str], *, preset: "Preset | None"
             if not isinstance(place, dict):
                 raise RecipeError(f"--set got {setting!r}, but {section} is {place!r}, which has no fields; remove one")
         place[field] = strict_yaml.read(value, source=f"--set {setting}").values
-    return recipes.parse(yaml.safe_dump(values), source="the settings")
+
+
+def training_of_student(recipe: "Recipe", settings: list[str]) -> "TrainRecipe":
+    """The teacher's training, with single fields replaced."""
+    import yaml
+
+    from sfumato.models import recipe as recipes
+
+    for setting in settings:
+        if not setting.startswith("train."):
+            raise RecipeError(
+                f"--set got {setting!r}; a student is like its teacher except for its training: give fields of train, "
+                "such as train.steps=1000"
+            )
+    values: dict[str, Any] = {"train": recipe.train.model_dump(mode="json") | {"mean_share": 0.0}}
+    _set_fields(values, settings)
+    return recipes.parse(yaml.safe_dump(values), source="the settings").train
+
+
+def data_of_student(recipe: "Recipe", given: dict[str, str | None], *, is_trusted: bool) -> "DataRecipe":
+    """Where a student finds its pairs: in the given places, or where its teacher's recipe says.
+
+    A model file may come from anybody: the places in it are opened only if ``is_trusted`` is true, and remote addresses
+    never.
+    """
+    if not any(given.values()):
+        _check_own(recipe.data, is_trusted, what="training pairs")
+        return recipe.data
+    if recipe.problem != "pairs" and not (given["folder"] or given["store"]):
+        raise RecipeError(
+            f"the teacher learned the problem {recipe.problem!r}, which reads a data set; give --folder, or a packed "
+            "--store"
+        )
+    return recipe.data.model_copy(update=given)
 
 
 def tested_recipe(
@@ -108,13 +157,13 @@ def open_tested(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> 
     return open_test_set(recipe, shares=shares, is_own=is_own)
 
 
-def _check_own(data: "DataRecipe", from_recipe: bool) -> None:
+def _check_own(data: "DataRecipe", from_recipe: bool, *, what: str = "test images") -> None:
     """Refuse to open the data that a model's recipe names, unless the user asked for it and it is on this machine."""
     named = {name: str(getattr(data, name)) for name in PLACES if getattr(data, name)}
     shown = ", ".join(f"{name} {place!r:.100}" for name, place in named.items()) or "none"
     if not from_recipe:
         raise RecipeError(
-            f"nothing says where the test images are; the model's own recipe names {shown}, which is opened only on "
+            f"nothing says where the {what} are; the model's own recipe names {shown}, which is opened only on "
             "request; give --from-recipe for that, or --inputs and --targets, --manifest, --store or --folder"
         )
     if any("://" in place or place.startswith(("//", "\\\\")) for place in named.values()):

@@ -1,6 +1,5 @@
 """`sfumato train`."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,8 @@ from sfumato.cli.settings import places, recipe_of
 from sfumato.models.presets import Preset, preset_for
 
 __all__ = ["train"]
+
+_FIVE_SCALES = ("model.num_scales=5", "model.denoiser_scales=4")
 
 
 def train(
@@ -37,6 +38,7 @@ def train(
     settings: arguments.RecipeFields = None,
 ) -> None:
     """Train a model on image pairs. If interrupted, rerun the command to resume."""
+    from sfumato.training.distributed import is_first_process
     from sfumato.training.run_folder import RunFolder
     from sfumato.training.same_run import is_run_of
     from sfumato.training.train import train as run
@@ -47,6 +49,10 @@ def train(
     chosen = recipe_of(recipe, fields, preset=preset or usual)
     if preset is None and is_run_of(RunFolder(out), before := recipe_of(recipe, fields), minutes):
         chosen = before  # begun by version 0.1, which had no presets
+    elif recipe is None and chosen.model.ndim == 3:
+        deeper = recipe_of(None, [*_FIVE_SCALES, *fields], preset=preset or usual)
+        if is_run_of(RunFolder(out), deeper, minutes):
+            chosen = deeper  # begun when volumes had as many scales as images
     trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
-    if os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0":
+    if is_first_process():
         say(f"trained: {trained.model_file}")

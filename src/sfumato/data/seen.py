@@ -53,6 +53,14 @@ class SeenImages:
         """Return `train` or `validation` if one of the two images was seen there, otherwise an empty text."""
         return next((split for split in _SPLITS if not getattr(self, split).isdisjoint(hashes)), "")
 
+    def joined(self, others: "SeenImages") -> "SeenImages":
+        """These images and others; the same object if it has all of the others already."""
+        train, validation = self.train | others.train, self.validation | others.validation
+        if (train, validation) == (self.train, self.validation):
+            return self
+        hashed = self.num_hashed + others.num_hashed
+        return SeenImages(train, validation, self.num_pairs + others.num_pairs, hashed)
+
     def to_json(self) -> dict[str, Any]:
         """Return the counts, and the hashes as text: sorted, 8 bytes each."""
         texts = {split: _text(getattr(self, split)) for split in _SPLITS}

@@ -5,17 +5,18 @@ r"""CVDM: a learned schedule and a denoising network, trained together.  [CVDM S
 """
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import clean_from_eps, clean_from_velocity, diffuse, eps_from_velocity, velocity
+from sfumato.diffusion.known import Known
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.schedule import Schedule
 
-__all__ = ["CVDM", "Form", "Known", "Learns", "Objective", "Predicts", "Smoothness", "repeat_batch"]
+__all__ = ["CVDM", "Form", "Learns", "Objective", "Predicts", "Smoothness", "repeat_batch"]
 
 Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` as in the paper, or ``velocity``, which amplifies no error."""
@@ -54,35 +55,6 @@ _CURVATURES: dict[Smoothness, Callable[[Schedule, Tensor], Tensor]] = {
 _SMOOTHNESS_WEIGHTS: dict[Smoothness, float] = {"gamma": 3e-4, "snr": 6e-8}
 """The reference code has 1e-3 for ``gamma``, which keeps almost all rates at their lower bound. SNR'' is larger: with
 6e-8, the two terms have about the same size when training starts."""
-
-
-class Known(NamedTuple):
-    """What a model knows of an image before any noise is drawn; read once, however often the network is called."""
-
-    seen: Tensor
-    """What the denoising network sees beside level and noisy image: the condition first, shape (B, K', *spatial)."""
-    center: Tensor | None
-    """The known part of the target, shape (B, C, *spatial); None for 0."""
-    scale: Tensor | float
-    """Divides what is diffused: one number, or one per pixel, shape (B, C, *spatial)."""
-    schedule: Schedule
-    """The noise schedule of every pixel."""
-
-    def diffused(self, target: Tensor) -> Tensor:
-        """The part of a target that is left to diffuse, of about half of unit size."""
-        return (target if self.center is None else target - self.center) / self.scale
-
-    def target(self, clean: Tensor) -> Tensor:
-        """The target of a clean image that was diffused, the inverse of :meth:`diffused`; N samples may come first."""
-        scaled = self.scale * clean
-        return scaled if self.center is None else self.center + scaled
-
-    def detach(self) -> "Known":
-        """The same without gradients, except those of the schedule."""
-        scale = self.scale.detach() if isinstance(self.scale, Tensor) else self.scale
-        return self._replace(
-            seen=self.seen.detach(), center=None if self.center is None else self.center.detach(), scale=scale
-        )
 
 
 class CVDM(nn.Module):
@@ -211,16 +183,44 @@ class CVDM(nn.Module):
 
     def read(self, condition: Tensor) -> Known:
         """Read a condition (B, K, *spatial) once, for any number of calls of :meth:`predict`."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns != "rest"):
-            center, features = self._center_and_features(condition)
-        seen = condition if center is None or self.residual else torch.cat([condition, center.detach()], dim=1)
-        seen = seen if features is None else torch.cat([seen, features.detach()], dim=1)
+        center, features, seen = self._see(condition)
         schedule = self.schedule(condition if features is None else seen)
         if self.scale_network is None:
             return Known(seen, center, self.scale, schedule)
-        relative = self.scale_network(seen).to(seen.dtype).clamp(*_LOG_SCALES)
-        scale = self.scale * (self.log_scale + relative).exp()
+        relative, scale = self._scales(seen)
         return Known(torch.cat([seen, relative], dim=1), center, scale, schedule)
+
+    @property
+    def knows_std(self) -> bool:
+        """Whether :meth:`mean_and_std` gives the standard deviation of every pixel."""
+        return self.mean_network is not None and self.scale_network is not None
+
+    def mean_and_std(self, condition: Tensor) -> tuple[Tensor, Tensor | None]:
+        r"""Mean :math:`c(x)` and standard deviation :math:`scale(x) / 2` of the target, by one read and without noise.
+
+        Args:
+            condition: Shape (B, K, *spatial).
+
+        Returns:
+            Two tensors (B, C, *spatial); None for the standard deviation unless :attr:`knows_std`.
+        """
+        center, _, seen = self._see(condition)
+        if center is None:
+            raise ValueError("the model has no centre, so it knows no mean without samples; give it a mean network")
+        return center, self._scales(seen)[1] / 2 if self.knows_std else None
+
+    def _see(self, condition: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        """Centre, features, and the two beside the condition, as the other networks see them."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns != "rest"):
+            center, features = self._center_and_features(condition)
+        seen = condition if center is None or self.residual else torch.cat([condition, center.detach()], dim=1)
+        return center, features, seen if features is None else torch.cat([seen, features.detach()], dim=1)
+
+    def _scales(self, seen: Tensor) -> tuple[Tensor, Tensor]:
+        """Logarithm of each pixel's scale relative to all pixels', and the scale, each (B, C, *spatial)."""
+        assert self.scale_network is not None
+        relative = self.scale_network(seen).to(seen.dtype).clamp(*_LOG_SCALES)
+        return relative, self.scale * (self.log_scale + relative).exp()
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor, form: Form = "clean") -> Tensor:
         """Run the network once to predict what is in ``noisy``.  [CVDM Eq. 8]
@@ -339,7 +339,12 @@ class CVDM(nn.Module):
 
 
 def repeat_batch(images: Tensor, num_samples: int) -> Tensor:
-    """Stack ``num_samples`` copies of a batch along the batch axis, in the order of ``state.flatten(0, 1)``."""
+    """Stack ``num_samples`` copies of a batch along the batch axis, in the order of ``state.flatten(0, 1)``.
+
+    The copies of a single image share its memory.
+    """
+    if len(images) == 1:
+        return images.expand(num_samples, *images.shape[1:])
     return images.repeat(num_samples, *[1] * (images.ndim - 1))
 
 

@@ -6,15 +6,16 @@ One loop runs over the noise levels of a :mod:`~sfumato.diffusion.sampling_grid`
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, get_args
 
 import torch
 from torch import Tensor, nn
 
-from sfumato.diffusion.model import Known, repeat_batch
+from sfumato.diffusion.known import Known
+from sfumato.diffusion.model import repeat_batch
 from sfumato.diffusion.noise import NoiseField
-from sfumato.diffusion.sampling_grid import LAST_NOISE, SamplingGrid, grid_of
+from sfumato.diffusion.sampling_grid import LAST_NOISE, SamplingGrid, check_taught, grid_of
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.solvers import SOLVERS, WITHOUT_ETA, NoiseLevel, Past, Solver, Step, remembered
 from sfumato.system.bounds import whole
@@ -60,6 +61,7 @@ def sample(
     grid: SamplingGrid = "log_snr",
     last_noise: float = LAST_NOISE,
     progress: Callable[[int], None] | None = None,
+    known: Known | None = None,
 ) -> Tensor:
     """Sample the posterior of the target given the condition.
 
@@ -82,12 +84,13 @@ def sample(
         last_noise: For the ``log_snr`` grid: -log gamma of the last network call at the reference rate, which is its
             noise variance. A network that was never trained on so little noise leaves it in the samples.
         progress: Called after every network call with ``num_samples``; an exception it raises ends the sampling.
+        known: What ``model.read(condition)`` gave, if that was done before.
 
     Returns:
         Samples of shape (N, B, C, *spatial).
 
     Raises:
-        ValueError: If an argument is not as described.
+        ValueError: If an argument is not as described, or not what a student was taught.
         ModelFileError: If the schedule does not fall from t = 0 to t = 1, or from step to step of a uniform grid.
 
     Example:
@@ -99,14 +102,18 @@ def sample(
     """
     _check_settings(num_samples, num_steps, solver, eta, grid, clamp)
     _check_model(model)
+    taught: Sequence[float] | None = getattr(model, "levels", None)
+    if taught is not None:
+        check_taught(taught, num_steps, solver, eta)
     _check_condition(condition)
     shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
     _check_initial(condition, initial, shape)
     noise = seed if callable(seed) else NoiseField(seed)
     draw = functools.partial(noise, shape=shape, dtype=condition.dtype, device=condition.device)
     with _evaluating(model):
-        known = model.read(condition)
-        end, fractions = _path(known.schedule, condition, num_steps, grid, last_noise)
+        known = known or model.read(condition)
+        end = _end(known.schedule, condition)
+        fractions = grid_of(known.schedule, condition, num_steps, grid, last_noise, taught=taught)
         seen = repeat_batch(known.seen, num_samples)
 
         def predict(state: Tensor, level: NoiseLevel) -> Tensor:
@@ -140,17 +147,15 @@ def _evaluating(model: Denoiser) -> Iterator[None]:
             layer.training = True
 
 
-def _path(
-    schedule: Schedule, condition: Tensor, num_steps: int, grid: SamplingGrid, last_noise: float
-) -> tuple[Tensor, list[float]]:
-    """Log gamma at t = 1, and the fractions of it at which the network is called."""
-    end = schedule.log_gamma(condition.new_ones(()))
+def _end(schedule: Schedule, like: Tensor) -> Tensor:
+    """Log gamma at t = 1."""
+    end = schedule.log_gamma(like.new_ones(()))
     if not bool((end < 0).all()):
         raise ModelFileError(
             f"log gamma(1) reaches {float(end.max()):.3g}, but noise must remove signal; the schedule is broken (a "
             "PaperSchedule can be): train it further or use LearnedSchedule"
         )
-    return end, grid_of(schedule, condition, num_steps, grid, last_noise)
+    return end
 
 
 def _check_settings(

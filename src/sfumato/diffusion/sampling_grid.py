@@ -6,6 +6,7 @@ all images.
 
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -13,9 +14,9 @@ from torch import Tensor
 
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.warp import Warp, inverse_softplus
-from sfumato.system.errors import ModelFileError
+from sfumato.system.errors import ModelFileError, RecipeError
 
-__all__ = ["LAST_NOISE", "SamplingGrid", "grid_of", "log_snr_grid", "uniform_grid"]
+__all__ = ["LAST_NOISE", "SamplingGrid", "check_taught", "grid_of", "log_snr_grid", "uniform_grid"]
 
 SamplingGrid = Literal["log_snr", "uniform"]
 
@@ -24,7 +25,13 @@ LAST_NOISE = 1e-6
 
 
 def grid_of(
-    schedule: Schedule, like: Tensor, num_steps: int, grid: SamplingGrid = "log_snr", last_noise: float = LAST_NOISE
+    schedule: Schedule,
+    like: Tensor,
+    num_steps: int,
+    grid: SamplingGrid = "log_snr",
+    last_noise: float = LAST_NOISE,
+    *,
+    taught: Sequence[float] | None = None,
 ) -> list[float]:
     """Fractions of log gamma at t = 1 at which the network is called, from 1 downwards: the same for any image.
 
@@ -34,7 +41,11 @@ def grid_of(
         num_steps: Number of fractions.
         grid: As in :func:`sfumato.sample`.
         last_noise: As in :func:`sfumato.sample`.
+        taught: Levels of a :class:`~sfumato.diffusion.student.Student`, which is called at these.
     """
+    if taught is not None:
+        check_taught(taught, num_steps)
+        return list(taught)
     if grid == "log_snr":
         return log_snr_grid(num_steps, schedule.reference_rate, last_noise)
     return uniform_grid(num_steps, schedule.warp, like)
@@ -74,6 +85,26 @@ def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
             "LearnedSchedule"
         )
     return [value / rho[0] for value in rho]
+
+
+def check_taught(levels: Sequence[float], num_steps: int, solver: str = "first_order", eta: float = 0.0) -> None:
+    """Refuse to sample a student in any way but the one that it was taught.
+
+    Args:
+        levels: Its levels.
+        num_steps: As in :func:`sfumato.sample`.
+        solver: As in :func:`sfumato.sample`.
+        eta: As in :func:`sfumato.sample`.
+
+    Raises:
+        RecipeError: If another number of calls, solver or eta was asked for.
+    """
+    if (num_steps, solver, eta) != (len(levels), "first_order", 0):
+        raise RecipeError(
+            f"{num_steps} network calls of the solver {solver} with eta {eta:g} were asked for, but this model is a "
+            f"student: it was taught {len(levels)} calls of first_order with eta 0 and no others; use these, or sample "
+            "its teacher"
+        )
 
 
 def _softplus(value: float) -> float:

@@ -218,6 +218,8 @@ class GlobalSchedule(LearnedSchedule):
 class _OneNumber(nn.Module):
     """The rate network of a schedule that is the same everywhere: one parameter, whatever the condition."""
 
+    reach = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.raw = nn.Parameter(torch.zeros(()))

@@ -3,19 +3,23 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from sfumato.data.pairs import find_units
 from sfumato.data.seen import look_up, refuse_seen
 from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.diffusion.noise import NoiseField
 from sfumato.evaluation.evaluate import middle
-from sfumato.models.intervals import FLOOR, Correction, Method, Sampled
+from sfumato.models.intervals import FLOOR, NO_SAMPLES, Correction, Method, Sampled
 from sfumato.models.model_file import LoadedModel
 from sfumato.restoration.conditions import as_restored, condition_of, measured_channels
+from sfumato.restoration.drawn import Drawn
+from sfumato.restoration.intervals import check_fast
 from sfumato.restoration.restorer import Restorer
 from sfumato.statistics.calibration_report import CalibrationReport, measure
 from sfumato.statistics.conformal import Scores, fit_spread, num_units_needed, pooled_quantile, rcps, risk_control
@@ -35,8 +39,9 @@ class HeldOutImage:
     Attributes:
         name: Name in the source.
         error: Truth minus the mean that a restoration writes.
-        std: Standard deviation of the samples.
-        covered: Fraction of pixels between two order statistics of the samples.
+        std: Standard deviation of the samples or, without samples, the networks' own.
+        covered: Fraction of pixels between two order statistics of the samples or, without samples, inside the Gaussian
+            interval of mean and standard deviation.
         truth: The middle of the truth, if requested.
         draws: The middle of every sample, (N, C, *spatial).
         unit: The independent unit it belongs to, which :func:`~sfumato.data.pairs.find_units` derives from the names
@@ -66,25 +71,27 @@ def restore_held_out(
     allow_seen: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[HeldOutImage]:
-    """Sample every image of a source and compare the samples with its truth.
+    """Restore every image of a source and compare the samples, or mean and standard deviation, with its truth.
 
     Args:
         model: From :func:`sfumato.load`.
         source: Pairs on the target grid, not scaled.
-        sampled: From :func:`~sfumato.restoration.intervals.sampled_by`.
-        level: Level of the samples' central interval, whose coverage is counted.
+        sampled: From :func:`~sfumato.restoration.intervals.sampled_by`, or
+            :data:`~sfumato.models.intervals.NO_SAMPLES`.
+        level: Level of the central interval whose coverage is counted.
         seed: Seed of all noise; every image has its own noise.
         most: Use at most this many images, spread evenly over the set.
-        keep_side: Keep the samples in the middle of each image, with this many pixels per side.
+        keep_side: Keep the samples in the middle of each image, with this many pixels per side; there must be samples.
         allow_seen: Accept images that the model was trained or validated on; a calibration on them guarantees nothing.
         progress: Called with the number of images restored and their total.
 
     Raises:
         CalibrationError: If the model was trained or validated on some of the images.
-        ImageError: If the images do not fit the model, or the model draws no samples.
+        ImageError: If the images do not fit the model, or the model is a regression.
     """
     restorer = Restorer(model, sampled)
     restorer.check_samples("to calibrate")
+    check_fast({"keep_side": bool(keep_side) and sampled == NO_SAMPLES})
     takes = (measured_channels(model.info), model.info.condition_channels)
     if source.condition_channels not in takes or source.target_channels != model.info.target_channels:
         raise ImageError(
@@ -96,7 +103,7 @@ def restore_held_out(
     units = find_units(names, among=[source.name(index) for index in range(len(source))]).names
     splits = look_up(model.info.seen, source, chosen)
     refuse_seen(splits, names, () if allow_seen else ("train", "validation"))
-    ends = [end / (sampled.num_samples + 1) for end in central_interval(sampled.num_samples, level)]
+    ends = () if sampled == NO_SAMPLES else _ends(sampled.num_samples, level)
     found = []
     for place, index in enumerate(chosen):
         measured, truth = source.read(index, [0] * source.ndim, source.spatial(index))
@@ -104,22 +111,36 @@ def restore_held_out(
         wanted = model.info.target.of_pixels(as_restored(truth, model), axis=0)
         kept_part = middle(wanted.shape[1:], keep_side) if keep_side else None
         noise = NoiseField(seed, image=place)
-        posterior, kept, mean = restorer.draw(condition, noise, quantiles=ends, keep=kept_part)
-        low, high = (posterior.quantile(end) for end in ends)
+        drawn = restorer.draw(condition, noise, quantiles=ends, keep=kept_part)
+        low, high = _own_interval(drawn, level, ends)
         image = HeldOutImage(
             names[place],
-            (wanted - mean).numpy(),
-            posterior.std.numpy(),
+            (wanted - drawn.mean).numpy(),
+            drawn.std.numpy(),
             float(((wanted >= low) & (wanted <= high)).double().mean()),
             unit=units[place],
             seen=splits[place],
         )
         if kept_part is not None:
-            image = replace(image, truth=wanted[kept_part].numpy(), draws=torch.stack(kept).numpy())
+            image = replace(image, truth=wanted[kept_part].numpy(), draws=torch.stack(drawn.kept).numpy())
         found.append(image)
         if progress is not None:
             progress(place + 1, len(chosen))
     return found
+
+
+def _ends(num_samples: int, level: float) -> tuple[float, ...]:
+    """Levels of the two order statistics that bound the samples' central interval."""
+    return tuple(end / (num_samples + 1) for end in central_interval(num_samples, level))
+
+
+def _own_interval(drawn: Drawn, level: float, ends: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Ends of the uncalibrated interval: two order statistics of the samples; without samples, the Gaussian's."""
+    if ends:
+        low, high = (drawn.posterior.quantile(end) for end in ends)
+        return low, high
+    half = NormalDist().inv_cdf((1 + level) / 2) * drawn.std
+    return drawn.mean - half, drawn.mean + half
 
 
 def calibrate(
@@ -136,7 +157,7 @@ def calibrate(
     Args:
         images: From :func:`restore_held_out`. If the model has seen any of them, the calibration guarantees nothing,
             and says so.
-        sampled: How the samples were drawn.
+        sampled: How the images were restored.
         method: ``risk_control``: in further images, on average at most 1 - level of the pixels fall outside. ``rcps``:
             the same with confidence 1 - delta over calibration sets. ``recalibrated``: a linear correction of the
             standard deviation for a handful of images, without any guarantee.
@@ -179,7 +200,7 @@ class Checked:
 
     Attributes:
         units: Names of the units.
-        raw: Fraction inside the interval of the samples.
+        raw: Fraction inside the uncalibrated interval.
         corrected: Fraction inside intervals calibrated on the other units; NaN if there are too few of those.
     """
 

@@ -77,7 +77,7 @@ def draw_calibration(
     left, right = figure.subplots(1, 2, width_ratios=[1.25, 1])
     _draw_units(left, checked, found.level)
     curves = {
-        ("samples' own std", _BLUE, "o-"): reliability_curve(images),
+        ("uncalibrated std", _BLUE, "o-"): reliability_curve(images),
         ("behind calibrated intervals", _ORANGE, "s--"): reliability_curve(images, found),
     }
     _draw_reliability(right, curves)
@@ -106,12 +106,12 @@ def reliability_curve(images: Sequence[HeldOutImage], found: Correction | None =
 
 
 def _draw_units(place: Any, checked: Checked, level: float) -> None:
-    """Coverage of every unit by the samples' own intervals and by the calibrated ones, from least covered to most."""
+    """Coverage of every unit by the uncalibrated intervals and by the calibrated ones, from least covered to most."""
     order = np.argsort(checked.raw)
     x, few = np.arange(len(order)), len(order) <= 30
     place.axhline(level, color=_GREY, lw=1, ls="--", label=f"wanted: {level:g}")
     for coverage, label, colour, marker in (
-        (checked.raw, "samples' own", _BLUE, "o"),
+        (checked.raw, "uncalibrated", _BLUE, "o"),
         (checked.corrected, "calibrated on others", _ORANGE, "s"),
     ):
         if np.isfinite(coverage).any():

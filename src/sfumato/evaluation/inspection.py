@@ -24,8 +24,10 @@ from sfumato.figures.network_diagram import draw_network
 from sfumato.figures.plotting import save_figure
 from sfumato.figures.schedule_and_samples import draw_gamma, draw_mean_and_std, draw_sample_grid, draw_schedule
 from sfumato.models.intervals import sampled_as
+from sfumato.models.measure_reach import FIELDS, SIDES, TARGET_RANGE, measure_reach
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written
+from sfumato.models.reach import Reach
 from sfumato.models.recipe import SampleRecipe
 from sfumato.problems.registry import takes_shares
 from sfumato.restoration.conditions import as_restored, condition_of, told_channels, upsampling_factor
@@ -42,6 +44,7 @@ __all__ = [
     "draw_posterior",
     "drawn_by",
     "figure_files",
+    "reach_on",
     "read_image",
 ]
 
@@ -65,7 +68,9 @@ def describe(model: LoadedModel) -> list[str]:
         f"channels: {told_channels(info)}, {settings.ndim}-D, "
         f"upsamples by {'unknown' if info.factor is None else ' x '.join(map(str, info.factor))}",
         *([] if is_regression else [f"draws by: {drawn}"]),
+        f"reach: {info.reach or 'not measured'}",
         f"intervals: {'not calibrated' if info.calibration is None else info.calibration.label}",
+        *([] if info.fast_calibration is None else [f"intervals without samples: {info.fast_calibration.label}"]),
         *(
             f"{key}: {value:.5g}" if isinstance(value, float) else f"{key}: {value}"
             for key, value in info.provenance.items()
@@ -227,6 +232,20 @@ def compare_steps(
     return compare_settings(
         draw, lambda image: pairs[image][1], settings, num_images=len(pairs), level=level, progress=progress
     )
+
+
+def reach_on(model: LoadedModel, source: PairSource) -> Reach | None:
+    """How far a model looks, measured on some pairs; None if it is further than can be measured on them.
+
+    Args:
+        model: From :func:`sfumato.load`.
+        source: Pairs; targets only give the range of values.
+    """
+    pairs = crops(model, source, most=FIELDS[source.ndim], crop=SIDES[source.ndim])
+    targets = torch.cat([model.info.target.apply(truth, axis=0).flatten() for _, truth in pairs])
+    low, high = np.quantile(targets.numpy(), TARGET_RANGE)
+    conditions = [condition for condition, _ in pairs]
+    return measure_reach(model.model, model.info.recipe.sample, conditions, float(high - low))
 
 
 def drawn_by(setting: Setting, sample: SampleRecipe) -> SampleRecipe:

@@ -21,8 +21,9 @@ from sfumato.export.graph import onnx_library, save_graph
 from sfumato.export.sampler import sampler_graph
 from sfumato.figures.panels import grey, save_picture
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import Measured, condition_of, upsampling_factor
-from sfumato.restoration.layout import middle, stride
+from sfumato.restoration.layout import middle
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.atomic_files import replace_bytes
 from sfumato.system.errors import RunError

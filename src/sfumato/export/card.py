@@ -6,6 +6,7 @@ Everything on it is read from the model file; if the file does not know somethin
 
 from dataclasses import dataclass
 
+from sfumato.models.intervals import Correction
 from sfumato.models.model_file import LoadedModel, ModelInfo
 from sfumato.restoration.conditions import measured_channels
 from sfumato.system.escaping import in_markdown
@@ -143,9 +144,16 @@ def _metrics(model: LoadedModel) -> str:
 
 
 def _calibration(model: LoadedModel) -> str:
-    found = model.info.calibration
+    found, fast = model.info.calibration, model.info.fast_calibration
     if model.info.recipe.model.method == "regression":
         return "A regression gives one image and no uncertainty."
+    told = _of_samples(found)
+    if fast is not None:
+        told += f"\n\nWithout samples (`--fast`): {fast.label}. Made from {fast.num_images} images."
+    return told
+
+
+def _of_samples(found: Correction | None) -> str:
     if found is None:
         return (
             "Not calibrated: the standard deviation of the samples may be too small or too large. "

@@ -12,8 +12,8 @@ from sfumato.diffusion.sampling_grid import grid_of
 from sfumato.export.graph import check_graph, example_size, save_graph, to_graph
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.ownership import Written
+from sfumato.models.reach import stride
 from sfumato.restoration.intervals import sampled_by
-from sfumato.restoration.layout import stride
 from sfumato.system.atomic_files import replace_text
 from sfumato.system.marks import NETWORK, json_with
 
@@ -145,12 +145,12 @@ def _description(model: LoadedModel) -> dict[str, object]:
     condition = torch.zeros(1, info.condition_channels, *example_size(stride(network), info.recipe.model.ndim))
     with torch.no_grad():
         schedule = network.read(condition).schedule
-    steps = sampled_by(model).num_steps
+    drawn, taught = sampled_by(model), getattr(network, "levels", None)
     return about | {
         "predicts": network.predicts,
         "scale": network.scale,
         "solver": info.recipe.sample.solver,
         "eta": info.recipe.sample.eta,
         # gamma of a step is exp(-rate * fraction)
-        "fractions": grid_of(schedule, condition, steps, info.recipe.sample.grid, info.recipe.sample.last_noise),
+        "fractions": grid_of(schedule, condition, drawn.num_steps, drawn.grid, drawn.last_noise, taught=taught),
     }

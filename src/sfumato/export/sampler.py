@@ -18,8 +18,8 @@ from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import join
 from sfumato.models.intervals import Sampled
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import upsampling_factor
-from sfumato.restoration.layout import stride
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import RunError
 
@@ -99,7 +99,9 @@ class _Start(nn.Module):
         condition = torch.zeros(1, self.info.condition_channels, *[1] * self.info.recipe.model.ndim)
         with torch.no_grad():
             schedule, sampled = self.model.read(condition).schedule, self.sampled
-            fractions = grid_of(schedule, condition, sampled.num_steps, sampled.grid, sampled.last_noise)
+            taught = getattr(self.model, "levels", None)
+            how = (sampled.num_steps, sampled.grid, sampled.last_noise)
+            fractions = grid_of(schedule, condition, *how, taught=taught)
         numbers = torch.arange(len(fractions))
         return {
             "now": torch.tensor(fractions),

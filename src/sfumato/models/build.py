@@ -1,7 +1,8 @@
 """Build the networks and the schedule that the `model` section of a recipe describes."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
+from sfumato.diffusion.student import Student
 from sfumato.nn import SR3UNet, UNet
 from sfumato.nn.blocks import conv, zero_output
 from sfumato.nn.dfcan import DFCAN
@@ -27,7 +29,14 @@ _MOST_SCALES = 10
 """Images are padded to multiples of 2**(num_scales - 1) pixels: 512 here."""
 
 
-def build_model(model: "ModelRecipe", condition_channels: int, target_channels: int, *, seed: int = 0) -> CVDM:
+def build_model(
+    model: "ModelRecipe",
+    condition_channels: int,
+    target_channels: int,
+    *,
+    seed: int = 0,
+    levels: Sequence[float] | None = None,
+) -> CVDM:
     """Build the model that a recipe describes, with initial weights that depend only on the seed.
 
     The noise network and the mean network, if there is one, are of the kind that the recipe names; the rate network is
@@ -39,6 +48,7 @@ def build_model(model: "ModelRecipe", condition_channels: int, target_channels: 
         condition_channels: K.
         target_channels: C.
         seed: Seed of the initial weights.
+        levels: Those of a student, from the `student` section of its recipe.
 
     Raises:
         RecipeError: If the recipe describes no valid model.
@@ -53,7 +63,7 @@ def build_model(model: "ModelRecipe", condition_channels: int, target_channels: 
     without_memory = torch.get_default_device().type == "meta"
     try:
         with _seeded(seed), _WithoutMemory() if without_memory else contextlib.nullcontext():
-            result = _assemble(model, condition_channels, target_channels)
+            result = _assemble(model, condition_channels, target_channels, levels)
     except (RuntimeError, OverflowError, TypeError) as error:
         raise RecipeError(
             f"networks with base {model.base}, rate_base {model.rate_base} and {model.num_scales} scales "
@@ -85,7 +95,9 @@ def least_weights(model: "ModelRecipe", condition_channels: int, target_channels
     )
 
 
-def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: int) -> CVDM:
+def _assemble(
+    model: "ModelRecipe", condition_channels: int, target_channels: int, levels: Sequence[float] | None
+) -> CVDM:
     if model.method == "regression":
         network = _network(model, _mean_channels(model, condition_channels, target_channels), target_channels)
         start = _start(model, condition_channels, target_channels)
@@ -93,7 +105,8 @@ def _assemble(model: "ModelRecipe", condition_channels: int, target_channels: in
     # Built first, so that a seed gives it the same weights for every schedule and methods can be compared in pairs.
     inputs = _input_channels(model, condition_channels, target_channels)
     network = _network(model, inputs, target_channels, _denoiser_size(model))
-    return CVDM(
+    make = CVDM if levels is None else functools.partial(Student, levels=levels)
+    return make(
         _schedule(model, condition_channels, target_channels),
         network,
         target_channels=target_channels,

@@ -2,7 +2,8 @@ r"""The result of a calibration, stored in the model file: how wide intervals mu
 
 .. math:: m \pm \lambda\,(a\,s + b)
 
-with m and s the mean and standard deviation of the samples. Guaranteed intervals have a = 1 and a small fixed b, so
+with m and s the mean and standard deviation of the samples or, if none are drawn, of the networks that read the
+condition. Guaranteed intervals have a = 1 and a small fixed b, so
 that only :math:`\lambda` is fitted to the held-out images; recalibration fits all three.
 """
 
@@ -17,7 +18,7 @@ from sfumato.statistics.conformal import num_units_needed
 if TYPE_CHECKING:  # pydantic takes long to import
     from sfumato.models.recipe import SampleRecipe
 
-__all__ = ["FLOOR", "Correction", "Method", "Sampled", "sampled_as"]
+__all__ = ["FLOOR", "NO_SAMPLES", "Correction", "Method", "Sampled", "sampled_as"]
 
 Method: TypeAlias = Literal["risk_control", "rcps", "recalibrated"]
 
@@ -46,6 +47,10 @@ class Sampled:
     grid: Literal["log_snr", "uniform"] = "log_snr"
 
 
+NO_SAMPLES = Sampled(0, 0, "none", 0.0)
+"""Nothing is drawn: mean and standard deviation are the networks' own, from one read of the condition."""
+
+
 def sampled_as(sample: "SampleRecipe", num_samples: int) -> Sampled:
     """Return the sampling settings of a recipe in the form that a calibration stores."""
     return Sampled(num_samples, sample.steps, sample.solver, sample.eta, sample.last_noise, sample.grid)
@@ -64,8 +69,9 @@ class Correction:
         offset: b, in normalised units of the target.
         num_units: Number of independent units of held-out data used.
         num_images: Number of images in these units.
-        raw_coverage: Fraction of pixels inside the samples' own interval of this level, before calibration.
-        sampled: How the samples were drawn.
+        raw_coverage: Fraction of pixels inside the uncalibrated interval of this level: the samples' own or, without
+            samples, the Gaussian one.
+        sampled: How the samples were drawn; :data:`NO_SAMPLES` if none were.
         num_seen: Number of these images that the model was trained or validated on; if above 0, nothing is guaranteed.
     """
 
@@ -102,6 +108,8 @@ class Correction:
         if not 0 <= self.raw_coverage <= 1:
             raise ValueError(f"raw_coverage of the calibration is {self.raw_coverage}; expected a number from 0 to 1")
         drawn = self.sampled
+        if drawn == NO_SAMPLES:
+            return
         if drawn.num_samples < 1 or drawn.num_steps < 1 or not 0 <= drawn.eta <= 1 or not 0 < drawn.last_noise < 1:
             raise ValueError(f"the calibration is of draws by {drawn}; expected some draws, steps and noise below 1")
 
@@ -129,7 +137,7 @@ class Correction:
         return values
 
     def spread(self, std: Tensor) -> Tensor:
-        """Return the corrected standard deviation if recalibrated, otherwise the samples' own."""
+        """Return the corrected standard deviation if recalibrated, otherwise the one given."""
         return self.scale * std + self.offset if self.method == "recalibrated" else std
 
     def interval(self, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,8 @@ from sfumato.data.seen import SeenImages
 from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model, least_weights
 from sfumato.models.hub import check_hash, local_file
-from sfumato.models.intervals import Correction
+from sfumato.models.intervals import NO_SAMPLES, Correction
+from sfumato.models.reach import Reach
 from sfumato.models.safetensors_file import Spec, TensorFile, differences, layout, open_tensors, write_tensors
 from sfumato.system.device import usable_device
 from sfumato.system.errors import ModelFileError, RecipeError, RunError
@@ -71,8 +72,10 @@ class ModelInfo:
             the same bytes.
         factor: Number of target pixels per measured pixel, per spatial axis; None in files of earlier versions, which
             do not record it.
-        calibration: How wide intervals must be, from `sfumato calibrate`; None before that.
+        calibration: How wide intervals of samples must be, from `sfumato calibrate`; None before that.
         seen: Hashes that identify the images of training and validation; None in files that do not record them.
+        fast_calibration: How wide intervals without samples must be, from `sfumato calibrate --fast`; None before that.
+        reach: How far the model looks; None if it was not measured, or looks too far.
     """
 
     recipe: "Recipe"
@@ -85,6 +88,8 @@ class ModelInfo:
     factor: tuple[int, ...] | None = None
     calibration: Correction | None = None
     seen: SeenImages | None = None
+    fast_calibration: Correction | None = None
+    reach: Reach | None = None
 
     @property
     def upsamples(self) -> bool:
@@ -103,6 +108,13 @@ class ModelInfo:
             if channels != numbers:
                 raise ValueError(
                     f"the {name} has {channels} channels, but its normalisation {numbers}; give one number per channel"
+                )
+        for name, is_fast in (("calibration", False), ("fast_calibration", True)):
+            found = getattr(self, name)
+            if found is not None and (found.sampled == NO_SAMPLES) != is_fast:
+                raise ValueError(
+                    f"the {name} is of draws by {found.sampled}; expected {'no samples' if is_fast else 'samples'}; "
+                    "each kind of interval has its own calibration"
                 )
 
 
@@ -252,7 +264,9 @@ def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 def _outline(info: ModelInfo) -> CVDM:
     """Build the model without memory for its weights."""
     with torch.device("meta"):
-        return build_model(info.recipe.model, info.condition_channels, info.target_channels)
+        student = info.recipe.student
+        levels = None if student is None else student.levels
+        return build_model(info.recipe.model, info.condition_channels, info.target_channels, levels=levels)
 
 
 def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
@@ -262,8 +276,10 @@ def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
 
 def _to_metadata(info: ModelInfo) -> dict[str, Any]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    if info.seen is None:
-        del values["seen"]  # files without it keep their bytes
+    for later in ("seen", "fast_calibration", "reach"):
+        if values[later] is None:
+            del values[later]  # files without it keep their bytes
+    values |= {} if info.reach is None else {"reach": dataclasses.asdict(info.reach)}
     own = {name: value.to_json() for name, value in values.items() if hasattr(value, "to_json")}
     return {**values, **own, "recipe": info.recipe.model_dump(mode="json")}
 
@@ -294,15 +310,18 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
     try:
         recipe = Recipe.model_validate(values["recipe"])
         sides = {name: Normalization.from_json(values[name]) for name in ("condition", "target")}
-        calibration = TypeAdapter(Correction | None).validate_python(values["calibration"], extra="forbid")
+        correction = TypeAdapter(Correction | None)
+        for name in ("calibration", "fast_calibration"):
+            values[name] = correction.validate_python(values[name], extra="forbid")
+        values["reach"] = TypeAdapter(Reach | None).validate_python(values["reach"], extra="forbid")
         seen = None if values["seen"] is None else SeenImages.from_json(values["seen"])
         factor = None if values["factor"] is None else tuple(values["factor"])
-        read = {"recipe": recipe, "calibration": calibration, "seen": seen, "factor": factor}
+        read = {"recipe": recipe, "seen": seen, "factor": factor}
         return ModelInfo(**{**values, **sides, **read})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        what = "recipe" if error.title == "Recipe" else "calibration"
+        what = next((name for name in ("recipe", "reach") if name.title() in error.title), "calibration")
         raise fail(f"{what}.{place!s:.100}: {first['msg']:.200}") from error
     except ValueError as error:
         raise fail(str(error)[:300]) from error

@@ -43,6 +43,9 @@ _SIZES: Mapping[Preset, Mapping[str, Mapping[str, Any]]] = {
     },
 }
 
+_SCALES_OF_VOLUMES = 3
+"""U-Nets of volumes have fewer scales and look less far: with five, halos would cost many times the volume."""
+
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of two recipes; where both give one, that of the second."""
@@ -71,7 +74,7 @@ def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a recipe with its `preset` resolved: the recipe's own fields win.
 
     A regression, a residual target, another network or a model without a mean network takes the learning rate and the
-    base of the preset alone, and is otherwise as in version 0.1.
+    base of the preset alone, and is otherwise as in version 0.1. U-Nets of volumes have three scales instead of five.
 
     Raises:
         RecipeError: If no preset has that name.
@@ -86,11 +89,18 @@ def with_preset(values: Mapping[str, Any]) -> dict[str, Any]:
         return own
     if name not in PRESETS:
         raise RecipeError(f"preset is {name!r}; choose one of {', '.join(PRESETS)}, or leave it out")
-    if _has_mean_first(own.get("model")):
-        return _merged(PRESETS[name], own)
+    model = own.get("model")
+    fields = PRESETS[name] if _has_mean_first(model) else _size_alone(name)
+    if isinstance(model, Mapping) and model.get("ndim") == 3 and model.get("network", "unet") == "unet":
+        scales = ["num_scales", *(["denoiser_scales"] if "denoiser_scales" in fields["model"] else [])]
+        fields = _merged(fields, {"model": dict.fromkeys(scales, _SCALES_OF_VOLUMES)})
+    return _merged(fields, own)
+
+
+def _size_alone(name: Preset) -> Mapping[str, Any]:
+    """The base and the learning rate of a preset."""
     size = _SIZES[name]
-    sizes = {"model": {key: size["model"][key] for key in ("base", "rate_base")}, "train": size["train"]}
-    return _merged(sizes, own)
+    return {"model": {key: size["model"][key] for key in ("base", "rate_base")}, "train": size["train"]}
 
 
 def _has_mean_first(model: Any) -> bool:

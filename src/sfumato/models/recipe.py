@@ -11,46 +11,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from sfumato.models.presets import PRESETS, with_preset
+from sfumato.models.recipe_section import Positive, Section
+from sfumato.models.student_recipe import StudentRecipe
 from sfumato.system import strict_yaml
 from sfumato.system.bounds import seed_of
 from sfumato.system.errors import RecipeError
 
 __all__ = ["DataRecipe", "ModelRecipe", "Recipe", "SampleRecipe", "TrainRecipe", "dump", "load", "parse", "schema"]
 
-Positive = Annotated[int, Field(gt=0)]
 _MOST_SHOWN = 200
 """Most characters of an invalid value that an error repeats."""
 _MOST_ERRORS = 20
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _numbers_are_plain(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse booleans where numbers are expected; pydantic would read true as 1."""
-        takes_numbers = _takes_numbers(cls.model_fields[str(info.field_name)].annotation)
-        if takes_numbers and any(isinstance(number, bool) for number in _parts(value)):
-            raise ValueError("true and false are not numbers; give one")
-        return value
-
-
-def _takes_numbers(annotation: Any) -> bool:
-    return annotation in (int, float) or any(_takes_numbers(part) for part in get_args(annotation))
-
-
-def _parts(value: Any) -> list[Any]:
-    """The single values of a field."""
-    return list(value.values()) if isinstance(value, dict) else list(value) if isinstance(value, list) else [value]
-
-
-class DataRecipe(_Section):
+class DataRecipe(Section):
     """Where image pairs come from and how they become patches."""
 
     inputs: str | None = None
@@ -99,7 +76,7 @@ class DataRecipe(_Section):
         return self
 
 
-class ModelRecipe(_Section):
+class ModelRecipe(Section):
     """The networks and what they predict."""
 
     method: Literal["cvdm", "regression"] = "cvdm"
@@ -167,7 +144,7 @@ class ModelRecipe(_Section):
         return self
 
 
-class TrainRecipe(_Section):
+class TrainRecipe(Section):
     """The training loop."""
 
     steps: Positive = 20_000
@@ -206,7 +183,7 @@ class TrainRecipe(_Section):
     """Steps between lines of the metrics log."""
 
 
-class SampleRecipe(_Section):
+class SampleRecipe(Section):
     """Sampling in validation panels. Restoration uses these settings except `samples`; it draws 16 by default."""
 
     steps: Positive = 32
@@ -225,7 +202,7 @@ class SampleRecipe(_Section):
     """The mean that is written: that of the samples, or the mean network's, which no number of samples blurs."""
 
 
-class Recipe(_Section):
+class Recipe(Section):
     """Everything that a run depends on."""
 
     name: str = "run"
@@ -242,6 +219,8 @@ class Recipe(_Section):
     """The training loop."""
     sample: SampleRecipe = Field(default_factory=SampleRecipe)
     """Sampling."""
+    student: StudentRecipe | None = None
+    """How a student was taught, written by `sfumato distill`; left out for any other model."""
 
     @model_validator(mode="after")
     def _mean_to_learn(self) -> Self:
@@ -255,6 +234,19 @@ class Recipe(_Section):
                 "sample.mean is network, but there is no mean network to give it: set model.mean_network to true, or "
                 "sample.mean to samples"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _sampled_as_taught(self) -> Self:
+        if self.student is not None:
+            self.student.check(self.sample.steps, self.sample.solver, self.sample.eta)
+            if self.model.method != "cvdm" or self.train.mean_share:
+                raise ValueError("student is given: it needs model.method cvdm and train.mean_share 0; set them so")
+            if self.train.steps < self.student.halvings:
+                raise ValueError(
+                    f"train.steps is {self.train.steps}; a student needs at least one for each of its "
+                    f"{self.student.halvings} halvings"
+                )
         return self
 
 
@@ -334,6 +326,5 @@ def _section(place: list[Any]) -> type[BaseModel]:
     section: type[BaseModel] = Recipe
     for key in place:
         annotation = section.model_fields[key].annotation
-        assert isinstance(annotation, type)
-        section = annotation
+        section = next(kind for kind in (annotation, *get_args(annotation)) if isinstance(kind, type))
     return section

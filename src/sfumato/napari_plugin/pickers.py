@@ -172,6 +172,8 @@ def _card(info: "ModelInfo") -> dict[str, str]:
         return lines | {"Calibration": "none: a regression gives one image and no uncertainty"}
     lines["Sampling"] = f"{sampled.num_samples} samples of {sampled.num_steps} steps"
     lines["Calibration"] = "none" if info.calibration is None else info.calibration.label
+    if info.fast_calibration is not None:
+        lines["Without samples"] = info.fast_calibration.label
     return lines
 
 

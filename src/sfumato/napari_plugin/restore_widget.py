@@ -23,6 +23,10 @@ _POLL_MS = 500
 """Each change repaints the window, which takes 50 ms with software OpenGL; hence no endless bar either."""
 
 
+_PREVIEW = """Restore what the canvas shows, or its middle if that is large.
+Models with mean and scale networks, as the presets train, draw no samples for it."""
+
+
 class RestoreWidget(QtWidgets.QWidget):
     """Pick a model and a layer, preview the region in view, restore the whole layer.
 
@@ -43,7 +47,7 @@ class RestoreWidget(QtWidgets.QWidget):
         self.device = QtWidgets.QComboBox()
         self.device.addItems(["automatic", "cpu"])
         self.keep_samples = QtWidgets.QCheckBox("also show every sample (slider)")
-        self.preview_button = _button("Preview here", "Restore what the canvas shows, or its middle if that is large")
+        self.preview_button = _button("Preview here", _PREVIEW)
         self.restore_button = _button("Restore", "Restore the whole layer, all frames")
         self.cancel_button = _button("Cancel", "Stop; no layer is added")
         self.progress = QtWidgets.QProgressBar()
@@ -114,7 +118,9 @@ class RestoreWidget(QtWidgets.QWidget):
         for data, settings in layers:
             self._viewer.add_image(data, **settings)
         about = layers[-1][1]["metadata"]
-        self.status.setText(f"done in {time.monotonic() - self._started:.1f} s; intervals: {about['intervals']}")
+        drawn = "" if about["samples"] else "; no samples were drawn"
+        seconds = time.monotonic() - self._started
+        self.status.setText(f"done in {seconds:.1f} s; intervals: {about['intervals']}{drawn}")
 
     def _finish(self) -> None:
         if self._running is not None and self._running.is_stopped:
@@ -233,6 +239,8 @@ def _restore(
     work.count(0)
     measured = Measured(source.image, model)
     field = None if visible is None else FieldOfView((visible[0],), *visible[1:])
+    if field is not None and model.model.draws_samples and model.model.knows_std:
+        asked = {"seed": asked["seed"], "fast": True}
     parts = Parts(measured, model, field=field, **asked)
     work.total = parts.num_calls
     images = parts.restore(work.count)

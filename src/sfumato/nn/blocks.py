@@ -1,7 +1,8 @@
 """Layers shared by the networks, in two and three dimensions."""
 
+import copy
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,10 +23,12 @@ __all__ = [
     "freeze_batch_statistics",
     "norm_layer",
     "pad_to_stride",
+    "shallow_copy",
     "transposed_conv",
     "zero_output",
 ]
 
+Module = TypeVar("Module", bound=nn.Module)
 NormKind = Literal["population", "channel", "instance"]
 Activation = Literal["softplus", "silu"]
 """Softplus is the paper's; SiLU costs less on a CPU."""
@@ -150,6 +153,11 @@ class PopulationNorm(nn.Module):
         arguments = (self.weight, self.bias, self.mean, self.var, learns, _MOMENTUM, _EPSILON)
         return torch.batch_norm(features, *arguments, torch.backends.cudnn.enabled)
 
+    def affine(self) -> tuple[Tensor, Tensor]:
+        """Scale and shift of each channel by the running averages, shape (channels), in float64."""
+        scale = self.weight.double() * (self.var.double() + _EPSILON).rsqrt()
+        return scale, self.bias.double() - self.mean.double() * scale
+
     def _of_all_processes(self, features: Tensor) -> Tensor:
         """The same result as one process with the whole batch; torch's SyncBatchNorm runs only on GPUs."""
         from torch.distributed.nn.functional import all_reduce  # missing where torch has no processes
@@ -221,6 +229,13 @@ def pad_to_stride(images: Tensor, stride: int) -> Tensor:
         return images
     widths = [width for amount in reversed(missing) for width in (0, amount)]
     return F.pad(images, widths, mode="replicate")
+
+
+def shallow_copy(module: Module) -> Module:
+    """A separate module with the same parameters and children."""
+    result = copy.copy(module)
+    result._modules = dict(module._modules)
+    return result
 
 
 def crop_to(images: Tensor, spatial: torch.Size) -> Tensor:

@@ -22,7 +22,7 @@ from sfumato.nn.blocks import (
     zero_output,
 )
 
-__all__ = ["UNet"]
+__all__ = ["Block", "UNet"]
 
 
 class UNet(nn.Module):
@@ -67,7 +67,7 @@ class UNet(nn.Module):
         super().__init__()
         sizes = {"in_channels": in_channels, "out_channels": 1 if out_channels is None else out_channels}
         check_sizes(ndim, **sizes, base=base, num_scales=num_scales)
-        self.in_channels, self.ndim = in_channels, ndim
+        self.in_channels, self.ndim, self.norm = in_channels, ndim, norm
         widths = [base * 2**scale for scale in range(num_scales)]
         self.stride = 2 ** (num_scales - 1)
         # Two convolutions per block: scales going down, those going up again, and the width of a coarse pixel.
@@ -75,11 +75,11 @@ class UNet(nn.Module):
         self.reach = None if norm == "instance" else reach
         self.pool = {2: nn.MaxPool2d, 3: nn.MaxPool3d}[ndim](2)
         self.down = nn.ModuleList(
-            _Block(ndim, before, after, norm, activation)
+            Block(ndim, before, after, norm, activation)
             for before, after in zip([in_channels, *widths], widths, strict=False)
         )
         self.lift = nn.ModuleList(transposed_conv(ndim, 2 * width, width) for width in reversed(widths[:-1]))
-        self.up = nn.ModuleList(_Block(ndim, 2 * width, width, norm, activation) for width in reversed(widths[:-1]))
+        self.up = nn.ModuleList(Block(ndim, 2 * width, width, norm, activation) for width in reversed(widths[:-1]))
         self.head = nn.Identity() if out_channels is None else zero_output(conv(ndim, base, out_channels, 1))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -100,7 +100,7 @@ class UNet(nn.Module):
         return crop_to(self.head(features), images.shape[2:])
 
 
-class _Block(nn.Module):
+class Block(nn.Module):
     """Twice (3x3 convolution, activation, normalisation)."""
 
     def __init__(self, ndim: int, before: int, after: int, norm: NormKind, kind: Activation) -> None:
@@ -110,6 +110,7 @@ class _Block(nn.Module):
         self.conv2, self.norm2 = conv(ndim, after, after), norm_layer(norm, after)
 
     def forward(self, features: Tensor) -> Tensor:
+        """Map features (B, before, *spatial) to (B, after, *spatial)."""
         features = self.norm1(self.activation(self.conv1(features)))
         result: Tensor = self.norm2(self.activation(self.conv2(features)))
         return result

@@ -18,7 +18,7 @@ patches of photographs leaves errors of 1% of the intensity.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +50,8 @@ __all__ = [
 Array = NDArray[np.generic]
 _SOLUTION_BYTES = 2**24
 """A few solutions are kept: a sample may be read part by part."""
+_MOST_HELD_OUT = 1000
+"""Draws of a photograph outside training: more are only given so that training shows no noise twice."""
 _NOISE = 100
 _GEOMETRY = {"defocus": 101, "wavelength": 102, "pixel": 103}
 _VIEW = 104
@@ -72,7 +74,7 @@ class PhaseSettings:
             one in focus and one defocused; more make a stack.
         noise: Largest xi.
         side_px: Side of the squares that photographs are resized to.
-        draws: Number of samples with different noise and geometry per photograph.
+        draws: Number of samples with different noise and geometry per photograph; above 1,000, in training alone.
         views: Number of squares of each photograph that training draws from: the central one, and others of at least
             half its side anywhere in it. The paper has 1; few photographs are learned by heart without more.
         defocus_max_um: Upper end for random distances; 0 for none.
@@ -351,10 +353,11 @@ def open_phase(request: Request) -> dict[str, PairSource]:
     settings = parameters(PhaseSettings, request.forward)
     # With one draw, a photograph is read once: the simulated sample is kept instead.
     options = {"side_px": settings.side_px, "cache_bytes": request.cache_bytes if settings.draws > 1 else 0}
+    held_out = replace(settings, draws=1) if settings.draws > _MOST_HELD_OUT else settings
     return {
         split: PhasePairs(
             photographs,
-            settings,
+            settings if split == "train" else held_out,
             # Splits have separate seeds; otherwise sample 0 of each would have the same noise.
             seed=(request.seed + SPLITS.index(split) * 2**32) % 2**64,
             is_noisy=split != "test",

@@ -70,7 +70,8 @@ def restore_folder(
         device: Device for the model.
         progress: Called before each image that is not restored yet, with its name, its number and the number of images.
         within: Called during the work with the name, the number of finished images (including fractions) and the total.
-        note: Called with a message about anything that an earlier version did not record and that cannot be checked.
+        note: Called with a message about a measured halo, and about anything that an earlier version did not record and
+            that cannot be checked.
 
     Returns:
         The mean images.
@@ -102,6 +103,8 @@ def restore_folder(
             continue
         if progress is not None:
             progress(source.name, index, len(plans))
+        if note is not None and (told := plans[source].told_halo) is not None:
+            note(told)
         if not Path(outputs).is_dir():
             raise StorageError(
                 f"{outputs} is gone; expected it to stay while images are restored; put it back, or rerun the same "

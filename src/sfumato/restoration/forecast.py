@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from sfumato.diffusion.noise import NoiseField
+from sfumato.restoration.job import Plan
 from sfumato.restoration.planning import Restoration
-from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.tiles import number_of_tiles
 
-__all__ = ["Forecast", "forecast"]
+__all__ = ["Forecast", "forecast", "pixels_seen"]
 
 _WORKERS = (1, 8, 64)
 
@@ -63,15 +63,16 @@ def forecast(restoration: Restoration) -> Forecast:
     stage = job.plan.stages[0]
     first = job.plan.task(0)
     seen = first.seen_size[-ndim:]
+    halo = max(job.plan.halo) if job.sampling_halo is None else job.sampling_halo
+    sampled_in = [min(side, size + 2 * halo) for side, size in zip(seen, first.size[-ndim:], strict=True)]
     # Chunks differ only at the image borders, so their number of pixels with halos gives their relative cost.
-    pixels_seen = _pixels_seen(restoration)
     condition = torch.zeros(1, model.info.condition_channels, *seen, device=next(model.model.parameters()).device)
     threads = torch.get_num_threads()
     torch.set_num_threads(job.threads)
     try:
-        steps = 2
-        sampled = replace(restoration.sampled, num_samples=job.batch, num_steps=steps)
-        restorer = Restorer(model, sampled, job.tile)
+        restorer = restoration.restorer
+        if restorer.draws_samples:  # two steps are enough to time one
+            restorer = replace(restorer, sampled=replace(restorer.sampled, num_samples=job.batch, num_steps=2))
         for _ in range(2):  # the first pass warms up
             started = time.monotonic()
             for _ in restorer.draws(condition, NoiseField(0), batch=job.batch):
@@ -79,23 +80,29 @@ def forecast(restoration: Restoration) -> Forecast:
             seconds = time.monotonic() - started
     finally:
         torch.set_num_threads(threads)
-    of_pixel = seconds / (steps * job.batch * math.prod(seen))
+    of_pixel = seconds / (restorer.num_calls * math.prod(seen))
+    rounds = job.num_steps * -(-job.num_samples // job.batch) if restorer.draws_samples else 1
     tiles = 1 if job.tile is None else number_of_tiles(seen, job.tile)
     return Forecast(
         chunks=len(stage),
         tiles=tiles * len(stage),
-        calls=tiles * len(stage) * job.num_steps * -(-job.num_samples // job.batch),
-        bytes_of_samples=4 * (2 * job.num_samples + 6 * job.batch) * math.prod(seen) * max(1, job.channels),
+        calls=tiles * len(stage) * rounds,
+        bytes_of_samples=4 * (2 * job.num_samples + 6 * job.batch) * math.prod(sampled_in) * max(1, job.channels),
         bytes_of_output=4 * len(job.outputs) * max(1, job.channels) * math.prod(job.plan.levels[0]),
-        seconds=of_pixel * pixels_seen * job.num_samples * job.num_steps,
+        seconds=of_pixel * pixels_seen(job.plan, job.sampling_halo) * restoration.restorer.num_calls,
     )
 
 
-def _pixels_seen(restoration: Restoration) -> int:
-    """Number of pixels of all chunks with their halos: a product over axes of the sums along each."""
-    plan = restoration.job.plan
+def pixels_seen(plan: Plan, halo: int | None = None) -> int:
+    """Number of pixels of all chunks with their halos, a product over axes of the sums along each.
+
+    Args:
+        plan: The chunks.
+        halo: Another halo than the plan's, along the axes that have one.
+    """
     sums = []
-    for whole, chunk, halo in zip(plan.levels[0], plan.chunk, plan.halo, strict=True):
+    for whole, chunk, own in zip(plan.levels[0], plan.chunk, plan.halo, strict=True):
+        halo_here = own if halo is None else min(own, halo)
         starts = range(0, whole, chunk)
-        sums.append(sum(min(whole, start + chunk + halo) - max(0, start - halo) for start in starts))
+        sums.append(sum(min(whole, start + chunk + halo_here) - max(0, start - halo_here) for start in starts))
     return math.prod(sums)

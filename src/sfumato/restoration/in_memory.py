@@ -19,17 +19,17 @@ class Restored(NamedTuple):
     """A restored image in the units of the targets that the model was trained on."""
 
     mean: NDArray[np.float32]
-    """Mean of the samples: the restored image, shape (C, *spatial), or (*spatial) if the input has that shape.
+    """Mean of the posterior: the restored image, shape (C, *spatial), or (*spatial) if the input has that shape.
 
     It is on the target grid, which may be finer than the grid of the measured image.
     """
     std: NDArray[np.float32] | None
-    """Standard deviation of the samples: the uncertainty of every pixel. None for a regression, which has no samples.
+    """Standard deviation of the posterior: the uncertainty of every pixel. None for a regression, which has no samples.
 
     Recalibrated if the model has a recalibration.
     """
     low: NDArray[np.float32] | None = None
-    """Lower end of the calibrated interval of every pixel; None if the model has no calibration for such samples."""
+    """Lower end of the calibrated interval of every pixel; None if the model has no calibration of this kind."""
     high: NDArray[np.float32] | None = None
     """Upper end."""
     hint: NDArray[np.float32] | None = None
@@ -49,6 +49,7 @@ def restore(
     tile: int | None = None,
     on_target_grid: bool = False,
     uncertainty: Uncertainty = "samples",
+    fast: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Restored:
     """Sample the posterior of one image and summarise the samples; a regression runs once and returns its one image.
@@ -71,12 +72,15 @@ def restore(
         tile: Side of a tile in pixels; by default chosen from the image size.
         uncertainty: ``samples`` for their standard deviation; ``schedule`` for a relative hint from one pass of the
             rate network, returned as ``hint`` (docs/one_pass_uncertainty.md says what it is worth).
+        fast: Draw no samples: mean and standard deviation by one read of the image, and the interval of `sfumato
+            calibrate --fast`. For models with mean and scale networks, as the presets make them.
         progress: Called with the number of samples just drawn.
 
     Raises:
-        ImageError: If the image does not fit the model, has NaN, infinite or masked pixels, or has no pixels.
+        ImageError: If the image does not fit the model, has NaN, infinite or masked pixels, or has no pixels; or if
+            ``fast`` is requested of a model without mean and scale networks.
         ModelFileError: If the model was not loaded with :func:`sfumato.load`.
-        RecipeError: If a number is out of its range.
+        RecipeError: If a number is out of its range, or something that needs samples is requested with ``fast``.
 
     Example:
         >>> model = sfumato.load("run/model.safetensors")  # doctest: +SKIP
@@ -84,7 +88,7 @@ def restore(
         >>> restored.mean.shape == image.shape  # doctest: +SKIP
         True
     """
-    restorer = Restorer.of(model, num_samples, num_steps, tile=tile)
+    restorer = Restorer.of(model, num_samples, num_steps, tile=tile, fast=fast)
     frames = condition_of(array, model, on_target_grid=on_target_grid)
     noise = NoiseField(seed, image=image)
     restored = restore_region(restorer, frames, noise=noise, uncertainty=uncertainty, progress=progress)

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from sfumato.data.images.image import DEFAULT_MEMORY_BUDGET
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import Measured
+from sfumato.restoration.intervals import check_fast
 from sfumato.restoration.job import Plan, Task
-from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.regions import Regions
 from sfumato.restoration.restorer import Index, Restorer
@@ -50,10 +52,11 @@ class Parts:
         seed: The same seed gives the same samples.
         field: The field to restore, in one part; by default the whole image.
         keep_samples: Whether to return all samples too.
+        fast: Draw no samples, as in :func:`sfumato.restore`.
         memory_budget: Bytes that the results may take.
 
     Attributes:
-        sampled: How the samples are drawn.
+        sampled: How the samples are drawn, if any.
         field: The part that is restored.
         contents: Names of the images: ``mean``, ``std`` (not of a regression), ``low`` and ``high`` (calibrated
             models), ``samples``.
@@ -73,9 +76,12 @@ class Parts:
         seed: int = 0,
         field: FieldOfView | None = None,
         keep_samples: bool = False,
+        fast: bool = False,
         memory_budget: int = DEFAULT_MEMORY_BUDGET,
     ) -> None:
-        restorer = Restorer.of(model, num_samples, num_steps)
+        restorer = Restorer.of(model, num_samples, num_steps, fast=fast)
+        if fast:
+            check_fast({"keep_samples": keep_samples})
         self._measured, self._model = measured, model
         self.sampled, self.label = restorer.sampled, restorer.label
         whole = FieldOfView(tuple(range(measured.num_frames)), (0,) * len(measured.spatial), measured.spatial)
@@ -103,9 +109,8 @@ class Parts:
         )
         self._batch = layout.batch
         chunk = layout.chunk if field is None else field.size
-        self._regions = Regions(
-            replace(restorer, tile=layout.tile), measured, seed, chunk=chunk, halo=(layout.halo,) * len(chunk)
-        )
+        restorer = replace(restorer, tile=layout.tile, sampling_halo=layout.sampling_halo)
+        self._regions = Regions(restorer, measured, seed, chunk=chunk, halo=(layout.halo,) * len(chunk))
 
     @property
     def num_calls(self) -> int:

@@ -130,8 +130,8 @@ class Job:
         axes: Axes of the plan: those of the output without C, in OME-Zarr's order.
         channels: Number of output channels; 0 if the output has no axis C.
         outputs: The images to write.
-        num_samples: Samples per image.
-        num_steps: Network calls per sample.
+        num_samples: Samples per image; 0 if none are drawn.
+        num_steps: Network calls per sample; 0 if none are drawn.
         seed: Seed of all noise.
         first_image: Number of the first frame, which gives each frame its own noise.
         plan: The tasks.
@@ -139,6 +139,8 @@ class Job:
         batch: Samples that go through the network together.
         threads: Torch threads per worker.
         ome_zarr: OME-Zarr version of the stores.
+        sampling_halo: Pixels beyond a chunk that the denoising network sees; None, also in jobs of earlier versions,
+            for the plan's halo.
     """
 
     model: str
@@ -159,6 +161,12 @@ class Job:
     batch: int
     threads: int
     ome_zarr: "Version"
+    sampling_halo: int | None = None
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether no samples are drawn although the model could; a regression's job has the numbers of any other."""
+        return self.num_samples == 0
 
     @property
     def output_axes(self) -> str:

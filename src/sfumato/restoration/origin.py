@@ -29,11 +29,15 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     notes: dict[str, Any] = {"sfumato": __version__, _MODEL: job.model_sha256, _INPUT: job.source_identity.digest}
     notes |= {"seed": job.seed, "axes": job.source_axes, "on_target_grid": job.source_on_target_grid}
     notes |= {"chunk": list(job.plan.chunk), "halo": list(job.plan.halo), "tile": job.tile}
+    notes |= {} if job.sampling_halo is None else {"sampling_halo": job.sampling_halo}
     if not restoration.model.model.draws_samples:
         return {**notes, "content": "regression"}
-    notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
-    notes |= {"last_noise": settings.last_noise} if settings.grid == "log_snr" else {"grid": settings.grid}
-    notes |= {"batch": job.batch, "first_image": job.first_image}
+    if job.is_fast:
+        notes |= {"samples": 0, "fast": "no samples were drawn: mean and standard deviation are the networks' own"}
+    else:
+        notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
+        notes |= {"last_noise": settings.last_noise} if settings.grid == "log_snr" else {"grid": settings.grid}
+        notes |= {"batch": job.batch, "first_image": job.first_image}
     found = restoration.correction
     if found is not None:
         notes |= {"intervals": found.label, "calibration": found.method}

@@ -16,13 +16,13 @@ from sfumato.data.images.convert import check_format
 from sfumato.data.images.identity import identify
 from sfumato.data.images.ome_zarr_writer import Version, plan_levels
 from sfumato.models.hub import is_address
-from sfumato.models.intervals import Correction, Sampled
+from sfumato.models.intervals import Correction
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.problems.registry import full_scale
 from sfumato.restoration.conditions import Measured
-from sfumato.restoration.intervals import sampled_by
+from sfumato.restoration.intervals import check_fast
 from sfumato.restoration.job import Job, Plan
-from sfumato.restoration.layout import Layout, choose_layout
+from sfumato.restoration.layout import Halo, Layout, choose_layout
 from sfumato.restoration.outputs import as_begun, beside, name_outputs
 from sfumato.restoration.restorer import Restorer, Uncertainty
 from sfumato.system.bounds import seed_of, whole
@@ -53,10 +53,12 @@ class Settings:
         on_target_grid: Whether the source was upsampled to the target grid already.
         ome_zarr: Version of OME-Zarr to write.
         chunk: Side of a chunk in pixels.
-        halo: Pixels beyond a chunk that the networks see.
+        halo: Pixels beyond a chunk that the networks see, or ``reach`` for all that one network call looks at.
         tile: Side of a tile.
         batch: Samples that go through the network together.
         threads: Torch threads per worker.
+        fast: Draw no samples: mean and standard deviation by one read of the image; of a model with mean and scale
+            networks. A regression answers as usual.
     """
 
     num_samples: int | None = None
@@ -70,21 +72,27 @@ class Settings:
     on_target_grid: bool = False
     ome_zarr: Version = "0.5"
     chunk: int | None = None
-    halo: int | None = None
+    halo: Halo | None = None
     tile: int | None = None
     batch: int | None = None
     threads: int | None = None
+    fast: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, before a model is read.
 
         Raises:
-            RecipeError: If a number is out of range; it names the option.
+            RecipeError: If a number is out of range, or needs the samples that a fast restoration does not draw; it
+                names the option.
         """
         seed_of(self.seed)
+        if self.fast:
+            asked = {"samples": self.num_samples, "steps": self.num_steps, "quantiles": self.quantiles}
+            asked |= {"keep_samples": self.keep_samples, "batch": self.batch}
+            check_fast({**asked, "uncertainty schedule": self.uncertainty == "schedule"})
         least = {"num_samples": 1, "num_steps": 1, "first_image": 0, "chunk": 1, "halo": 0, "tile": 1, "batch": 1}
         for name, number in (least | {"threads": 1}).items():
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None and (name, self.halo) != ("halo", "reach"):
                 whole(name.removeprefix("num_"), getattr(self, name), number)
         if not all(0 < level < 1 for level in self.quantiles):
             raise ImageError(f"quantiles are {list(self.quantiles)}; expected levels between 0 and 1")
@@ -102,6 +110,7 @@ class Restoration:
         files: Path of each output; the same as in the job if the outputs are stores.
         model: The loaded model.
         measured: The image to restore.
+        has_measured_halo: Whether the halo is the model's measured reach.
     """
 
     job: Job
@@ -109,17 +118,27 @@ class Restoration:
     files: tuple[str, ...]
     model: LoadedModel
     measured: Measured
+    has_measured_halo: bool = False
 
     @property
-    def sampled(self) -> Sampled:
-        """How its samples are drawn."""
-        return sampled_by(self.model, self.job.num_samples, self.job.num_steps)
+    def restorer(self) -> Restorer:
+        """The model and how its samples are drawn."""
+        return Restorer.of_job(self.model, self.job)
 
     @property
     def correction(self) -> Correction | None:
         """The calibration used for its intervals, if it has any."""
         has_any = any(output.content == "low" for output in self.job.outputs)
-        return Restorer(self.model, self.sampled).correction if has_any else None
+        return self.restorer.correction if has_any else None
+
+    @property
+    def told_halo(self) -> str | None:
+        """How far the networks see beyond chunks, if that was measured; None if not, or if there is a single chunk."""
+        halo, narrower = max(self.job.plan.halo), self.job.sampling_halo
+        if not self.has_measured_halo or len(self.job.plan.stages[0]) == 1:
+            return None
+        denoising = "" if narrower is None else f", {narrower} for the denoising network"
+        return f"halo: {halo} pixels{denoising}, as far as this model was measured to look"
 
     def dtype_of(self, file: str) -> np.dtype[Any] | None:
         """Type of the pixels in one of the files, or None if it is a PNG that cannot hold them."""
@@ -163,7 +182,7 @@ def plan_restoration(
     if suffix not in FORMATS or ("://" in place and not is_store):
         raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
     loaded = loaded or load(model, device=device)
-    restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps)
+    restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps, fast=settings.fast)
     sampled = restorer.sampled
     measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
     kept = sampled.num_samples if settings.keep_samples else 0
@@ -181,6 +200,7 @@ def plan_restoration(
         halo=settings.halo,
         tile=settings.tile,
         batch=settings.batch,
+        measured=settings.uncertainty == "samples",
     )
     axes, plan = _chunks(measured, layout, is_store=is_store)
     channels = loaded.info.target_channels
@@ -203,8 +223,11 @@ def plan_restoration(
         batch=layout.batch,
         threads=settings.threads or torch.get_num_threads(),
         ome_zarr=settings.ome_zarr,
+        sampling_halo=layout.sampling_halo,
     )
-    planned = Restoration(job, folder, tuple(o.place for o in outputs) if is_store else files, loaded, measured)
+    places = tuple(o.place for o in outputs) if is_store else files
+    has_reach = loaded.info.reach is not None and settings.halo is None and settings.uncertainty == "samples"
+    planned = Restoration(job, folder, places, loaded, measured, has_reach)
     if not is_store:
         _check_format(planned)
     return planned

@@ -1,5 +1,6 @@
 """Preview a restoration in seconds: the middle of the middle frame, as a picture."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from sfumato.figures.panels import draw_panel
 from sfumato.restoration.in_memory import restore_region
 from sfumato.restoration.layout import middle
 from sfumato.restoration.planning import Restoration
-from sfumato.restoration.restorer import Restorer
 
 __all__ = ["draw_preview", "draw_result"]
 
@@ -26,7 +26,7 @@ def draw_preview(restoration: Restoration, path: Path) -> Path:
     corner, size = _middle(source.spatial)
     frame = source.num_frames // 2
     restored = restore_region(
-        Restorer(restoration.model, restoration.sampled),
+        replace(restoration.restorer, tile=None),
         source,
         frame,
         corner,

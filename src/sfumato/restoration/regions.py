@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.diffusion.noise import NoiseField
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import Measured
 from sfumato.restoration.frozen_norms import Statistics
 from sfumato.restoration.job import Task
-from sfumato.restoration.layout import middle, stride
+from sfumato.restoration.layout import middle
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.restorer import Restorer
 
@@ -68,7 +69,8 @@ class Regions:
     def needs_statistics(self) -> bool:
         """Whether the networks would normalise each region of a frame separately, so that seams would show."""
         sides = zip(self.measured.spatial, self.chunk, strict=True)
-        has_layers = self.restorer.draws_samples and Statistics(self.restorer.model.model).are_needed
+        model = self.restorer.model.model
+        has_layers = model.draws_samples and Statistics(model).are_needed
         return has_layers and any(whole > part for whole, part in sides)
 
     def _noise(self, frame: int, corner: Sequence[int]) -> NoiseField:
@@ -84,7 +86,6 @@ class Regions:
             corner, size = middle(self.measured.spatial, seen, stride(self.restorer.model.model))
             condition, noise = self.measured.condition(frame, corner, size), self._noise(frame, corner)
             with statistics.recording():
-                for _ in self.restorer.draws(condition, noise, batch=batch, on_call=self.on_call):
-                    pass
+                self.restorer.draw(condition, noise, batch=batch, on_call=self.on_call)
             self._statistics = {(frame, batch): statistics}
         return self._statistics[frame, batch].applied()

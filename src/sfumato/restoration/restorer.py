@@ -1,44 +1,41 @@
-"""Turn a condition into mean, standard deviation, interval and samples, given a model and how to draw samples."""
+"""Turn a condition into mean, standard deviation, interval and samples, given a model and how it draws samples."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from sfumato.diffusion.inference import for_inference
+from sfumato.diffusion.known import Known
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.posterior import Posterior
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.solvers import Solver
-from sfumato.models.intervals import Correction, Sampled
+from sfumato.models.intervals import NO_SAMPLES, Correction, Sampled
 from sfumato.models.model_file import LoadedModel, check_loaded
-from sfumato.restoration.intervals import sampled_by
-from sfumato.restoration.layout import choose_layout, stride
+from sfumato.models.reach import stride
+from sfumato.restoration.drawn import Drawn
+from sfumato.restoration.intervals import check_fast, sampled_by
+from sfumato.restoration.job import Job
+from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.outputs import Output
+from sfumato.restoration.sampled_part import moved, sampled_part
 from sfumato.restoration.schedule_map import check_schedule, schedule_map
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import ImageError
 
-__all__ = ["Drawn", "Index", "Restorer", "Uncertainty"]
+__all__ = ["Index", "Restorer", "Uncertainty"]
 
 Index: TypeAlias = tuple[Any, ...]
 Uncertainty: TypeAlias = Literal["samples", "schedule"]
 ALL: Index = (...,)
-
-
-class Drawn(NamedTuple):
-    """Samples of one image or region, still normalised."""
-
-    posterior: Posterior
-    """Summary of samples (C, *spatial)."""
-    kept: list[Tensor]
-    """The samples themselves, each (C, *spatial), if they were kept."""
-    mean: Tensor
-    """The mean that is written, the samples' or the mean network's, (C, *spatial)."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +44,9 @@ class Restorer:
 
     Attributes:
         model: From :func:`sfumato.load`.
-        sampled: How to draw.
+        sampled: How to draw; :data:`~sfumato.models.intervals.NO_SAMPLES` for mean and standard deviation by one read.
         tile: Side of the tiles that the networks see; None to choose it from the image size.
+        sampling_halo: Pixels around the wanted part of a region that the denoising network sees; None for all of them.
 
     Example:
         >>> restorer = Restorer.of(sfumato.load("run/model.safetensors"))  # doctest: +SKIP
@@ -59,6 +57,7 @@ class Restorer:
     model: LoadedModel
     sampled: Sampled
     tile: int | None = None
+    sampling_halo: int | None = None
 
     @classmethod
     def of(
@@ -68,20 +67,42 @@ class Restorer:
         num_steps: int | None = None,
         *,
         tile: int | None = None,
+        fast: bool = False,
+        sampling_halo: int | None = None,
     ) -> Self:
         """Create a restorer; by default it draws samples as in the model's calibration, or as its recipe says.
 
+        With ``fast``, it draws none; a regression never does.
+
         Raises:
+            ImageError: If ``fast`` is requested of a model that needs samples for its standard deviation.
             ModelFileError: If the model was not loaded with :func:`sfumato.load`.
-            RecipeError: If a number is out of range.
+            RecipeError: If a number is out of range, or given with ``fast``.
         """
         check_loaded(model)
-        return cls(model, sampled_by(model, num_samples, num_steps), tile)
+        if fast:
+            check_fast({"samples": num_samples, "steps": num_steps})
+            if model.model.draws_samples:
+                return cls(model, NO_SAMPLES, tile)
+        return cls(model, sampled_by(model, num_samples, num_steps), tile, sampling_halo)
+
+    @classmethod
+    def of_job(cls, model: LoadedModel, job: Job) -> Self:
+        """Create the restorer that a job was planned with."""
+        numbers = (None, None) if job.is_fast else (job.num_samples, job.num_steps)
+        return cls.of(model, *numbers, tile=job.tile, fast=job.is_fast, sampling_halo=job.sampling_halo)
+
+    def __post_init__(self) -> None:
+        if self.sampled == NO_SAMPLES and not self.model.model.knows_std:
+            raise ImageError(
+                "fast was requested of a model without mean and scale networks, which needs samples for its standard "
+                "deviation; leave out fast, or train a model with a preset (`sfumato train --preset default`)"
+            )
 
     @property
     def draws_samples(self) -> bool:
-        """Whether the model has a posterior to sample; a regression only knows its mean."""
-        return self.model.model.draws_samples
+        """Whether it draws samples; a regression has none, and a fast restoration needs none."""
+        return self.model.model.draws_samples and self.sampled != NO_SAMPLES
 
     @property
     def num_draws(self) -> int:
@@ -96,8 +117,10 @@ class Restorer:
     @property
     def correction(self) -> Correction | None:
         """The model's calibration, if it holds for samples drawn this way."""
-        known = self.model.info.calibration
-        return known if self.draws_samples and known is not None and known.sampled == self.sampled else None
+        info = self.model.info
+        known = info.fast_calibration if self.sampled == NO_SAMPLES else info.calibration
+        holds = known is not None and known.sampled == self.sampled and self.model.model.draws_samples
+        return known if holds else None
 
     @property
     def label(self) -> str:
@@ -106,8 +129,8 @@ class Restorer:
 
     @property
     def outputs(self) -> list[Output]:
-        """Outputs available for an image: the mean and, if samples are drawn, the std and calibrated interval."""
-        spread = ("std",) if self.draws_samples else ()
+        """Outputs available for an image: the mean and, except of a regression, the std and calibrated interval."""
+        spread = ("std",) if self.model.model.draws_samples else ()
         ends = () if self.correction is None else ("low", "high")
         return [Output(content, "") for content in ("mean", *spread, *ends)]
 
@@ -119,9 +142,11 @@ class Restorer:
 
         Raises:
             ImageError: If the model cannot give it, or a standard deviation is requested of a single sample.
+            RecipeError: If the hint is requested of a fast restoration, which has a standard deviation.
         """
         if uncertainty == "schedule":
             check_schedule(self.model)
+            check_fast({"uncertainty schedule": self.sampled == NO_SAMPLES})
             return [Output("mean", ""), Output("schedule", "")]
         self.check_spread()
         return self.outputs
@@ -146,7 +171,7 @@ class Restorer:
         Raises:
             ImageError: If it is a regression.
         """
-        if not self.draws_samples:
+        if not self.model.model.draws_samples:
             raise ImageError(
                 f"this model is a regression: it has no schedule and no samples {wanted}; expected a diffusion model"
             )
@@ -159,8 +184,9 @@ class Restorer:
         batch: int | None = None,
         on_call: Callable[[int], None] | None = None,
         progress: Callable[[int], None] | None = None,
+        known: Known | None = None,
     ) -> Iterator[Tensor]:
-        """Sample an image or region, in blocks (n, C, *spatial), still normalised; a regression gives its one image.
+        """Sample an image or region, in blocks (n, C, *spatial), still normalised; without samples, give the mean.
 
         Args:
             condition: As the networks take it, shape (1, K, *spatial).
@@ -169,18 +195,19 @@ class Restorer:
             on_call: Called after every network call with the number of samples in it; an exception it raises ends the
                 work.
             progress: Called with the number of samples just drawn.
+            known: What :meth:`know` gave, if that was done before.
         """
         fitted, batch = self._fitted(condition.shape[2:], batch)
         if not self.draws_samples:
-            yield fitted.center(condition)
+            yield fitted.read(condition)[0]
             _tell(on_call, 1)
             _tell(progress, self.sampled.num_samples)
             return
-        network = self.model.model if fitted.tile is None else tiled(self.model.model, fitted.tile)
+        known = known or fitted.know(condition)
         for first in range(0, self.sampled.num_samples, batch):
             number = min(batch, self.sampled.num_samples - first)
             yield sample(
-                network,
+                fitted._network,
                 condition,
                 num_samples=number,
                 num_steps=self.sampled.num_steps,
@@ -190,6 +217,7 @@ class Restorer:
                 grid=self.sampled.grid,
                 seed=replace(noise, sample=noise.sample + first),
                 progress=on_call,
+                known=known,
             )[:, 0].cpu()
             _tell(progress, number)
 
@@ -213,26 +241,46 @@ class Restorer:
             keep: Part of every sample to keep; none by default.
             options: Options of :meth:`draws`.
         """
+        if self.sampled == NO_SAMPLES:
+            return self._known(condition, inner, **options)
         posterior, kept = Posterior(self.num_draws, quantiles=quantiles), list[Tensor]()
-        for block in self.draws(condition, noise, **options):
-            posterior.add(block[inner])
+        fitted, options["batch"] = self._fitted(condition.shape[2:], options.get("batch"))
+        known = fitted.know(condition) if self.draws_samples else None
+        center = None if known is None or self.model.info.recipe.sample.mean == "samples" else known.center
+        part, place = sampled_part(condition.shape[2:], inner, None if known is None else self.sampling_halo)
+        if part is not None and known is not None:
+            assert keep in (None, inner), "samples are kept where they are drawn"
+            condition, noise, known = condition[part], moved(noise, part), known.within(part, stride(self.model.model))
+        for block in fitted.draws(condition, noise, known=known, **options):
+            posterior.add(block[place])
             if keep is not None:
-                kept.extend(block[keep])
-        return Drawn(posterior, kept, self._mean(condition, posterior, inner))
-
-    def _mean(self, condition: Tensor, posterior: Posterior, inner: Index) -> Tensor:
-        if self.model.info.recipe.sample.mean == "samples" or not self.draws_samples:
-            return posterior.mean
-        fitted, _ = self._fitted(condition.shape[2:], None)
-        return fitted.center(condition)[0][inner]
+                kept.extend(block[place if keep == inner else keep])
+        return Drawn(posterior, kept, posterior.mean if center is None else center[0].cpu()[inner])
 
     @torch.no_grad()
-    def center(self, condition: Tensor) -> Tensor:
-        """The mean network's image of a condition (1, K, *spatial), shape (1, C, *spatial), still normalised."""
-        network = self.model.model if self.tile is None else tiled(self.model.model, self.tile)
-        center = network.center(condition)
-        assert center is not None
-        return center.cpu()
+    def know(self, condition: Tensor) -> Known:
+        """What the networks make of a condition (1, K, *spatial) before any noise, for all its samples."""
+        return self._network.read(condition)
+
+    def _known(
+        self, condition: Tensor, inner: Index, *, on_call: Callable[[int], None] | None = None, **options: Any
+    ) -> Drawn:
+        """What is known without samples."""
+        mean, std = self._fitted(condition.shape[2:], options.get("batch"))[0].read(condition)
+        assert std is not None
+        _tell(on_call, 1)
+        return Drawn(Posterior(1).add(mean[inner]), [], mean[0][inner], std[0][inner])
+
+    @torch.no_grad()
+    def read(self, condition: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Mean and standard deviation by one read of a condition (1, K, *spatial), each (1, C, *spatial)."""
+        mean, std = self._network.mean_and_std(condition)
+        return mean.cpu(), None if std is None else std.cpu()
+
+    @functools.cached_property
+    def _network(self) -> CVDM:
+        network = for_inference(self.model.model)
+        return network if self.tile is None else tiled(network, self.tile)
 
     def summarise(
         self,
@@ -245,7 +293,7 @@ class Restorer:
         alike: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
         **options: Any,
     ) -> list[NDArray[np.float32]]:
-        """Draw samples and return the requested images, each (C, *spatial), in the units of the targets.
+        """Draw samples, if any, and return the requested images, each (C, *spatial), in the units of the targets.
 
         Args:
             condition: As the networks take it, shape (1, K, *spatial).
@@ -277,7 +325,8 @@ class Restorer:
             return self, batch
         step = stride(self.model.model)
         whole = -(-max(spatial) // step) * step
-        layout = choose_layout(self.model, spatial, self.sampled.num_samples, chunk=whole, halo=0, tile=self.tile)
+        numbers = self.sampled.num_samples, self.sampled.num_steps
+        layout = choose_layout(self.model, spatial, *numbers, chunk=whole, halo=0, tile=self.tile)
         return replace(self, tile=layout.tile), layout.batch
 
     def _image(self, output: Output, drawn: Drawn) -> Tensor:
@@ -286,14 +335,14 @@ class Restorer:
         if output.content == "mean":
             return target.invert(drawn.mean, axis=0)
         if output.content == "std":
-            return target.invert_spread(posterior.std if found is None else found.spread(posterior.std), axis=0)
+            return target.invert_spread(drawn.std if found is None else found.spread(drawn.std), axis=0)
         if output.content == "quantile":
             return target.invert(posterior.quantile(output.level), axis=0)
         if output.content == "sample":
             return target.invert(drawn.kept[output.number], axis=0)
         if found is None:
             raise ValueError(f"the {output.content} end of an interval was requested; expected a calibrated model")
-        return target.invert(found.interval(drawn.mean, posterior.std)[output.content == "high"], axis=0)
+        return target.invert(found.interval(drawn.mean, drawn.std)[output.content == "high"], axis=0)
 
 
 def _tell(whom: Callable[[int], None] | None, number: int) -> None:

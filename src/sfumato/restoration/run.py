@@ -264,7 +264,7 @@ class _Counter:
 
     def __init__(self, job: Job, progress: Callable[[Progress], None] | None, done: int) -> None:
         self.plan, self.progress = job.plan, progress
-        self.calls, self.calls_of_task = 0, job.num_samples * job.num_steps
+        self.calls, self.calls_of_task = 0, max(1, job.num_samples * job.num_steps)
         self.done, self.pixels, self.seconds = done, 0, 0.0
 
     def add(self, outcome: Outcome, level: int) -> None:

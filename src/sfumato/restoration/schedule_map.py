@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from sfumato.diffusion.schedule import Schedule
 from sfumato.diffusion.uncertainty import integral_of_beta
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.reach import stride
 from sfumato.restoration.conditions import Measured
 from sfumato.restoration.job import Task
-from sfumato.restoration.layout import choose_layout, stride
+from sfumato.restoration.layout import choose_layout
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import ImageError
 
@@ -70,7 +71,7 @@ def schedule_of(
     """
     if not model.model.draws_samples:
         raise ImageError("this model is a regression: it has no schedule; expected a diffusion model; choose another")
-    halo = choose_layout(model, measured.spatial, 1, 1).halo
+    halo = choose_layout(model, measured.spatial, 1, 1, measured=False).halo
     grid = stride(model.model)
     part = Task.within(measured.spatial, tuple(corner), tuple(size), [halo] * len(size), grid)
     whole = model.model.read(measured.condition(frame, part.seen_corner, part.seen_size)).schedule

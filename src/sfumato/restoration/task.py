@@ -23,6 +23,10 @@ from sfumato.system.errors import ModelFileError, SfumatoError, StorageError
 __all__ = ["Outcome", "checksum_of", "lend", "run_task"]
 
 
+_MESSAGES_WITHOUT_MEMORY = ("can't allocate memory", "bad_alloc", "could not create a")
+"""The last is oneDNN's, which creates a primitive or a memory object for a convolution and does not say what failed."""
+
+
 class Outcome(NamedTuple):
     """The outcome of a task."""
 
@@ -132,7 +136,7 @@ class _Opened:
         self.outputs = _outputs(job)
         ndim = len(self.measured.axes)
         self.regions = Regions(
-            Restorer.of(model, job.num_samples, job.num_steps, tile=job.tile),
+            Restorer.of_job(model, job),
             self.measured,
             job.seed,
             chunk=job.plan.chunk[-ndim:],
@@ -180,5 +184,6 @@ def _joined(checksums: Sequence[int]) -> int:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: CUDA raises its own error, the CPU allocator only a message."""
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+    """Whether memory ran out, or may have: CUDA raises its own error, libraries on a CPU have only messages."""
+    own = isinstance(error, (MemoryError, torch.OutOfMemoryError))
+    return own or any(message in str(error) for message in _MESSAGES_WITHOUT_MEMORY)

@@ -6,20 +6,19 @@ the network's outputs is blending its predictions of the clean image, and the sa
 Samples of neighbouring tiles therefore cannot contradict each other, and no sample is an average of independent ones.
 """
 
-import copy
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion.model import CVDM
+from sfumato.nn.blocks import shallow_copy
+from sfumato.nn.fused import FusedUNet
 
 __all__ = ["TiledNetwork", "number_of_tiles", "spans", "tiled"]
-
-Module = TypeVar("Module", bound=nn.Module)
 
 
 class Span(NamedTuple):
@@ -89,13 +88,23 @@ class TiledNetwork(nn.Module):
         self.network = network
         self.tile, self.halo, self.blend = tile, halo, blend
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Map images (B, in, *spatial) to (B, out, *spatial)."""
+    def read(self, images: Tensor) -> Tensor:
+        """What a fused network makes of the first channels of the whole image, for all tiles."""
+        assert isinstance(self.network, FusedUNet)
+        return self.network.read(images)
+
+    def forward(self, images: Tensor, read: Tensor | None = None) -> Tensor:
+        """Map images (B, in, *spatial) to (B, out, *spatial), given what :meth:`read` made of the rest, if any."""
         along = [spans(length, self.tile, self.halo, self.blend) for length in images.shape[2:]]
         result: Tensor | None = None
         for box in itertools.product(*along):
             place: tuple[Any, ...] = (..., *(slice(span.start, span.stop) for span in box))
-            output = self.network(images[place])
+            # What was read has the padding that the network gives to the last tile.
+            ends = [
+                None if span.stop == length else span.stop for span, length in zip(box, images.shape[2:], strict=True)
+            ]
+            beside = (..., *(slice(span.start, end) for span, end in zip(box, ends, strict=True)))
+            output = self.network(images[place]) if read is None else self.network(images[place], read[beside])
             for axis, span in enumerate(box, start=-len(box)):
                 output = output * span.weights.to(output).reshape([-1, *[1] * (-axis - 1)])
             if result is None:
@@ -111,10 +120,10 @@ def tiled(model: CVDM, tile: int) -> CVDM:
     A network whose output depends on the whole image, such as one with instance normalisation, is not tiled: on tiles
     it would be a different network.
     """
-    shared = _shallow(model)
+    shared = shallow_copy(model)
     for name, part in model.named_children():
         if name == "schedule":
-            schedule = _shallow(part)
+            schedule = shallow_copy(part)
             for inner, network in part.named_children():
                 setattr(schedule, inner, _tile_network(network, tile))
             part = schedule
@@ -128,10 +137,3 @@ def _tile_network(network: nn.Module, tile: int) -> nn.Module:
         return network
     halo = -(-(reach + stride) // stride) * stride
     return TiledNetwork(network, tile=-(-tile // stride) * stride, halo=halo, blend=2 * stride, stride=stride)
-
-
-def _shallow(module: Module) -> Module:
-    """A separate module with the same parameters and children."""
-    result = copy.copy(module)
-    result._modules = dict(module._modules)
-    return result

@@ -12,7 +12,12 @@ from torch.nn.parallel import DistributedDataParallel
 from sfumato.system.device import usable_device
 from sfumato.system.errors import RunError, SfumatoError
 
-__all__ = ["Ranks"]
+__all__ = ["Ranks", "is_first_process"]
+
+
+def is_first_process() -> bool:
+    """Whether this process, of all that torchrun or srun started, is the one that prints results."""
+    return os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) == "0"
 
 
 @dataclass(frozen=True)

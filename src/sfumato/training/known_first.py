@@ -15,14 +15,17 @@ __all__ = ["fit_filter", "measure_log_scale", "trusted_share"]
 
 _MOST_PIXELS, _MOST_BATCHES = 2**21, 64
 """What the filter is fitted to: many more pixels than it has weights, and a matter of seconds."""
+_LEAST_BATCHES = 8
+"""A training of a few steps should not wait for a filter of many more; eight batches are many more than its weights."""
 _SCALE_PATCHES = 128
 _LEAST_SIZE = 1e-4
 
 
-def fit_filter(start: LinearFilter, batches: PatchBatches) -> LinearFilter:
-    """Fit a linear filter to the first patches of a training, and return it."""
+def fit_filter(start: LinearFilter, batches: PatchBatches, steps: int = _MOST_BATCHES) -> LinearFilter:
+    """Fit a linear filter to the first patches of a training of some steps, and return it."""
     per_batch = batches.order.batch_size * batches.patch**batches.source.ndim
-    return start.fit(itertools.islice(_pairs(batches), min(max(1, _MOST_PIXELS // per_batch), _MOST_BATCHES)))
+    most = min(_MOST_BATCHES, max(_LEAST_BATCHES, steps))
+    return start.fit(itertools.islice(_pairs(batches), min(max(1, _MOST_PIXELS // per_batch), most)))
 
 
 @torch.no_grad()

@@ -6,12 +6,10 @@ of its step, weights, moving average and optimizer moments.
 
 import contextlib
 import math
-import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -32,9 +30,11 @@ from sfumato.system.progress import Bar
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
 from sfumato.training.distributed import Ranks
 from sfumato.training.known_first import fit_filter, measure_log_scale, trusted_share
+from sfumato.training.measured_reach import LEAST_STEPS, store_reach
 from sfumato.training.preparation import Prepared
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import Stage, stage_at
+from sfumato.training.stop_signals import StopSignals
 from sfumato.training.tensorboard import Dashboard
 from sfumato.training.validation import Validation
 
@@ -55,10 +55,13 @@ class Trainer:
     def __init__(
         self, recipe: Recipe, folder: RunFolder, data: Prepared, ranks: Ranks, *, start_from: str | Path | None = None
     ) -> None:
-        self.recipe, self.folder, self.data, self.ranks = recipe, folder, data, ranks
+        self.recipe, self.folder, self.data, self.ranks, self.quiet = recipe, folder, data, ranks, True
         settings = recipe.train
         channels = (data.train.condition_channels, data.train.target_channels)
-        self.model, self.average = (build_model(recipe.model, *channels, seed=settings.seed) for _ in range(2))
+        levels = None if recipe.student is None else recipe.student.levels
+        self.model, self.average = (
+            build_model(recipe.model, *channels, seed=settings.seed, levels=levels) for _ in range(2)
+        )
         if start_from is not None:
             self._start_from(start_from)
         self._fits_start = self.model.start is not None and start_from is None
@@ -71,6 +74,7 @@ class Trainer:
         self.optimizer = kind(_groups(self.model, settings), lr=settings.learning_rate, weight_decay=decay)
         self.step = 0
         self.best: float | None = None
+        self.sampling = recipe.sample
         self.positions = ranks.share(settings.batch_size)
         self.batches = batches_of(recipe, data)
         self.validation = None
@@ -82,10 +86,10 @@ class Trainer:
         self._resume()
         settings, last = self.recipe.train, self.recipe.train.steps
         batches = prefetch(lambda step: self.batches(step, self.positions), range(self.step, last))
-        quiet = quiet or not self.ranks.is_first
+        self.quiet = quiet or not self.ranks.is_first
         self.dashboard = Dashboard(self.folder.tensorboard, step=self.step, active=self.ranks.is_first)
-        bar = Bar("training", last, done=self.step, quiet=quiet)
-        with _StopSignals() as stop, contextlib.closing(self.dashboard), bar:
+        bar = Bar("training", last, done=self.step, quiet=self.quiet)
+        with StopSignals() as stop, contextlib.closing(self.dashboard), bar:
             for batch in batches:
                 started = time.perf_counter()
                 values = self.advance(batch)
@@ -106,7 +110,7 @@ class Trainer:
         rate = stage.learning_rate(settings, self.step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["speed"]
-        freeze_batch_statistics(self.model, frozen=stage.is_second_half(self.step))
+        freeze_batch_statistics(self.model, frozen=stage.freezes_statistics(self.step))
         if stage.learns == "rest":
             for held in _mean_parts(self.model):
                 freeze_batch_statistics(held)
@@ -120,13 +124,14 @@ class Trainer:
             terms += torch.stack([*losses]).detach() / settings.accumulate
         terms = self.ranks.mean(terms)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), settings.clip_norm)
-        if not bool(terms.isfinite().all() and norm.isfinite()):
-            self._stop_at_non_finite(batch, terms)
+        *values, gradient_norm = torch.stack([*terms, norm]).tolist()  # the only wait for the device
+        if not all(map(math.isfinite, (*values, gradient_norm))):
+            self._stop_at_non_finite(batch, values)
         self.optimizer.step()
         self.step += 1
         self._follow(self.step - stage.first)
-        named = dict(zip(Losses._fields, terms.tolist(), strict=True))
-        return {"loss": sum(named.values()), **named, "gradient_norm": float(norm), "learning_rate": rate}
+        named = dict(zip(Losses._fields, values, strict=True))
+        return {"loss": sum(named.values()), **named, "gradient_norm": gradient_norm, "learning_rate": rate}
 
     def _enter_stage(self) -> Stage:
         """The stage of the next step; where the rest starts to learn, the mean network's average is held."""
@@ -167,6 +172,8 @@ class Trainer:
         self.folder.settle()
         if self.data.validation is None and self.average.learns != "mean":
             self._save_model(None)
+        if self.step == self.recipe.train.steps >= LEAST_STEPS and self.folder.model_file.exists():
+            store_reach(self.folder.model_file, self.data, self.ranks.device, quiet=self.quiet)
         state = TrainingState(
             step=self.step,
             best=self.best,
@@ -179,7 +186,8 @@ class Trainer:
     def _rounds(self, batch: Batch) -> Iterator[tuple[tuple[Tensor, Tensor, Tensor, Tensor], bool]]:
         """Split the batch, with its noise, into the parts over which gradients are accumulated."""
         shape = torch.Size([1, *batch.target.shape])
-        eps = NoiseField(self.recipe.train.seed, sample=self.step, image=self.positions.start)(0, shape)[0]
+        noise = NoiseField(self.recipe.train.seed, sample=self.step, image=self.positions.start)
+        eps = noise(0, shape, device=self.ranks.device)[0]
         number = self.recipe.train.accumulate
         size = len(batch.t) // number
         if size * number != len(batch.t):
@@ -218,7 +226,7 @@ class Trainer:
             self.step, self.best = state.step, state.best
         elif self._fits_start:
             assert isinstance(self.model.start, LinearFilter)
-            fitted = fit_filter(self.model.start, self.batches)
+            fitted = fit_filter(self.model.start, self.batches, self.recipe.train.steps)
             _module(self.average.start).load_state_dict(fitted.state_dict())
         self.ranks.wait()
         if self.ranks.is_first:
@@ -256,14 +264,18 @@ class Trainer:
             self._save_model(value)
         panel = self.folder.panels / f"step-{self.step:08d}.png"
         try:
-            self.validation.draw(self.average, self.ranks.device, self.recipe.sample, panel)
+            self.validation.draw(self.average, self.ranks.device, self.sampling, panel)
         except ModelFileError as error:  # a schedule that need not be monotone may not be monotone yet
             print(f"note: no panel at step {self.step}: {error}", file=sys.stderr, flush=True)
             return
         self.dashboard.picture(self.step, "validation/restored", panel)
 
     def _save_model(self, value: float | None) -> None:
-        info = ModelInfo(
+        save_model(self.folder.model_file, self.average.state_dict(), self.info(value))
+
+    def info(self, value: float | None) -> ModelInfo:
+        """What the model file holds beside the weights, given the validation error."""
+        return ModelInfo(
             recipe=self.recipe,
             condition_channels=self.data.train.condition_channels,
             target_channels=self.data.train.target_channels,
@@ -274,35 +286,17 @@ class Trainer:
             factor=self.data.train.factor,
             seen=self.data.seen,
         )
-        save_model(self.folder.model_file, self.average.state_dict(), info)
 
-    def _stop_at_non_finite(self, batch: Batch, terms: Tensor) -> None:
+    def _stop_at_non_finite(self, batch: Batch, terms: Sequence[float]) -> None:
         for statistics, before in zip(self.model.buffers(), self.average.buffers(), strict=True):
             statistics.copy_(before)  # the batch has spoilt them
         self.save()
-        bad = [name for name, value in zip(Losses._fields, terms.tolist(), strict=True) if not math.isfinite(value)]
+        bad = [name for name, value in zip(Losses._fields, terms, strict=True) if not math.isfinite(value)]
         names = ", ".join(map(self.data.train.name, batch.samples))
         raise RunError(
             f"{', '.join(bad) or 'the gradient'} is not finite at step {self.step}, on {names}; "
             "the state before it is saved: start a new run with a lower train.learning_rate, or without these images"
         )
-
-
-class _StopSignals:
-    """Turns Ctrl-C and SIGTERM into a request that the loop sees after its step."""
-
-    requested = False
-
-    def __enter__(self) -> "_StopSignals":
-        self._before = {number: signal.signal(number, self._request) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _request(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
 
 
 def batches_of(recipe: Recipe, data: Prepared) -> PatchBatches:

@@ -1,39 +1,33 @@
 """Turn a recipe into samples: find and split pairs, and compute training statistics once and keep them with the run."""
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
-
-import numpy as np
-from numpy.typing import NDArray
 
 from sfumato.data.batches import check_patch_fits
 from sfumato.data.domain import corners, fingerprint, fit_domain
 from sfumato.data.intensity import MatchedPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
-from sfumato.data.order import permute
 from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pairs
 from sfumato.data.seen import SeenImages, look_at
 from sfumato.data.sources import FilePairs, PairSource
+from sfumato.models.model_file import ModelInfo
 from sfumato.models.recipe import DataRecipe, Recipe
 from sfumato.problems.registry import completion, open_problem
 from sfumato.problems.request import Request
 from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import PairingError, RecipeError
+from sfumato.training.drawn_frames import drawn, frames, patches
 from sfumato.training.run_folder import RunFolder
 
 __all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "prepare"]
 
-_MOST_FRAMES = 1000
-"""Statistics are computed over at most this many training frames, drawn with the run's seed."""
-_MOST_PATCHES = 64
 _MOST_IMAGES, _PATCHES_PER_IMAGE = 200, 16
 """Patches used to describe the training images."""
-_MOST_SATURATED = 0.5
 
 
 @dataclass(frozen=True)
@@ -73,8 +67,14 @@ class Prepared:
         replace_text(folder.statistics_file, json.dumps(values), untouched="No statistics were written")
 
 
-def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
-    """Open the recipe's pairs, and compute statistics of the training set or load those of a resumed run."""
+def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | None = None) -> Prepared:
+    """Open the recipe's pairs, and compute statistics of the training set.
+
+    Args:
+        recipe: Says where the pairs are.
+        run: A resumed run, whose statistics are loaded.
+        teacher: A student's teacher, whose statistics are taken.
+    """
     sources = open_sources(recipe, splits=("train", "validation"))
     if "train" not in sources:
         raise RecipeError(
@@ -93,11 +93,13 @@ def prepare(recipe: Recipe, run: RunFolder | None = None) -> Prepared:
     if run is not None and run.statistics_file.exists():
         return _resumed(run, train, validation)
     doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
+    if teacher is not None:
+        return _of_teacher(teacher, train, validation, recipe.train.seed, doubts)
     condition, target = _statistics(recipe, train)
     condition = _with_guesses(recipe, condition, target)
     seen, notes = look_at(train, validation, seed=recipe.train.seed)  # some of the frames that are now in memory
     audit = {
-        **fingerprint(list(_patches(train, recipe))),
+        **fingerprint(list(patches(train, recipe))),
         "domain": _domain(train, recipe),
         "problem": recipe.problem,
         "forward": dict(recipe.forward),
@@ -115,6 +117,25 @@ def _resumed(run: RunFolder, train: PairSource, validation: PairSource | None) -
         "whether it is calibrated on images that it was trained on",
     )
     return Prepared(train, validation, condition, target, held["audit"], seen, () if seen is not None else missing)
+
+
+def _of_teacher(
+    teacher: ModelInfo, train: PairSource, validation: PairSource | None, seed: int, doubts: list[str]
+) -> Prepared:
+    """Samples with the teacher's statistics; the student has seen the teacher's images too."""
+    traits = (train.condition_channels, train.target_channels, train.factor)
+    wanted = (teacher.condition_channels, teacher.target_channels, teacher.factor or train.factor)
+    if traits != wanted:
+        raise PairingError(
+            f"the pairs have {traits[0]} input channels, {traits[1]} target channels and {traits[2]} target pixels per "
+            f"input pixel, and the teacher's had {wanted[0]}, {wanted[1]} and {wanted[2]}; give the pairs that it was "
+            "trained on, or others of their kind"
+        )
+    seen, notes = look_at(train, validation, seed=seed)
+    known = None if teacher.seen is None else teacher.seen.joined(seen)
+    if known is not teacher.seen:
+        notes.append("some of these pairs are not the teacher's; the student counts as trained on both")
+    return Prepared(train, validation, teacher.condition, teacher.target, teacher.audit, known, tuple(notes), doubts)
 
 
 def open_sources(
@@ -273,7 +294,7 @@ def _statistics(recipe: Recipe, train: PairSource) -> list[Normalization]:
         channels = (train.condition_channels, train.target_channels)
         return [Normalization((0.0,) * number, (1.0,) * number) for number in channels]
     kind = cast(Literal["quantile", "mean_std"], data.normalize)
-    return fit_together(kind, _frames(train, recipe.train.seed), quantiles=data.quantiles)
+    return fit_together(kind, frames(train, recipe.train.seed), quantiles=data.quantiles)
 
 
 def _with_guesses(recipe: Recipe, condition: Normalization, target: Normalization) -> Normalization:
@@ -289,51 +310,14 @@ def _with_guesses(recipe: Recipe, condition: Normalization, target: Normalizatio
     return Normalization(offset, scale)
 
 
-def _drawn(number: int, seed: int, most: int) -> list[int]:
-    """Numbers below ``number``, at most ``most`` of them, drawn with a seed."""
-    return [int(place) for place in permute(np.arange(min(number, most)), number, seed=seed)]
-
-
-def _frames(source: PairSource, seed: int) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
-    """Whole frames of conditions and targets, at most a thousand of each; both frames of a pair are read at once."""
-    for sample in _drawn(len(source), seed, _MOST_FRAMES):
-        frames = source.read(sample, [0] * source.ndim, source.spatial(sample))
-        for frame, role in zip(frames, ("input", "target"), strict=True):
-            _check_pixels(frame, f"the {role} of {source.name(sample)}")
-        yield frames
-
-
-def _check_pixels(frame: NDArray[np.generic], name: str) -> None:
-    """Refuse images from which nothing can be learned."""
-    if frame.dtype.kind in "fc" and not bool(np.isfinite(frame).all()):
-        raise PairingError(f"{name} has NaN or infinite pixels; expected numbers: replace them or leave the pair out")
-    if frame.dtype.kind in "iu":
-        highest = int(np.iinfo(frame.dtype.name).max)
-        saturated = float((frame == highest).mean())
-        if saturated > _MOST_SATURATED:
-            raise PairingError(
-                f"{name} is saturated: {saturated:.0%} of its pixels are {highest}, the largest {frame.dtype}; "
-                f"expected at most {_MOST_SATURATED:.0%}: leave the pair out, or convert it without clipping"
-            )
-
-
-def _patches(source: PairSource, recipe: Recipe) -> Iterator[NDArray[np.generic]]:
-    """Central patches of conditions."""
-    for sample in _drawn(len(source), recipe.train.seed, _MOST_PATCHES):
-        spatial = source.spatial(sample)
-        size = [min(length, recipe.data.patch) for length in spatial]
-        corner = [(length - part) // 2 for length, part in zip(spatial, size, strict=True)]
-        yield source.read(sample, corner, size)[0]
-
-
 def _domain(source: PairSource, recipe: Recipe) -> dict[str, Any] | None:
     """Describe what conditions look like, from patches spread over images; None if there are too few images."""
     images = []
-    for sample in _drawn(len(source), recipe.train.seed, _MOST_IMAGES):
+    for sample in drawn(len(source), recipe.train.seed, _MOST_IMAGES):
         spatial = source.spatial(sample)
         size = [min(length, recipe.data.patch) for length in spatial]
         places = list(corners(spatial, recipe.data.patch))
-        chosen = _drawn(len(places), recipe.train.seed, _PATCHES_PER_IMAGE)
+        chosen = drawn(len(places), recipe.train.seed, _PATCHES_PER_IMAGE)
         images.append([source.read(sample, places[place], size)[0] for place in chosen])
     found = fit_domain(images, recipe.data.patch)
     return None if found is None else found.to_json()

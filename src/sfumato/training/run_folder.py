@@ -11,6 +11,7 @@
       panels/               restored validation images
       tensorboard/          the same metrics and panels for TensorBoard, if it is installed
       model.safetensors     the best weights on validation, all that restoring needs
+      students/             of a student: those with more calls that were taught on the way
 """
 
 import contextlib
@@ -52,17 +53,23 @@ class RunFolder:
         self.panels = self.path / "panels"
         self.tensorboard = self.path / "tensorboard"
         self.model_file = self.path / "model.safetensors"
+        self.students = self.path / "students"
 
     def recipe(self) -> Recipe | None:
         """The recipe of the run in this folder, if any."""
         return recipes.load(self.recipe_file) if self.recipe_file.exists() else None
+
+    def student_file(self, calls: int) -> Path:
+        """The model file of a student on the way to one of fewer calls."""
+        return self.students / f"calls-{calls}.safetensors"
 
     def files(self) -> list[Written]:
         """The files that a run writes here; a run that was started before owns its files, and its recipe is kept."""
         if self._is_begun():
             return [Written(self.model_file, Kind("model", is_model))]
         panels = {self.panels / "step-00000000.png", *self.panels.glob("step-*.png")}
-        others = [self.model_file, self.metrics_file, *self._states(), *sorted(panels), self.recipe_file]
+        others = [self.model_file, self.metrics_file, *self._states(), *sorted(panels)]
+        others += [*sorted(self.students.glob("calls-*.safetensors")), self.recipe_file]
         # The recipe is written last, so a kill at the start can leave the other two files without it.
         first = [Written(self.statistics_file, _STATISTICS), Written(self.inputs_file, _INPUTS)]
         return [*first, *(Written(file, Kind("file of a run", lambda _: False)) for file in others)]
@@ -94,7 +101,7 @@ class RunFolder:
 
     def start(self, recipe: Recipe) -> None:
         """Create the folder of a new run. The recipe is written last: a folder with a recipe is a run."""
-        self._make(self.path, self.checkpoints, self.panels)
+        self._make(self.path, self.checkpoints, self.panels, *([] if recipe.student is None else [self.students]))
         replace_text(self.recipe_file, recipes.dump(recipe), untouched="No run was started")
 
     def _make(self, *folders: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from sfumato.data.source_files import FileRecord, files_of
 from sfumato.data.sources import PairSource
@@ -12,7 +13,7 @@ from sfumato.system.errors import RunError
 from sfumato.training.measured_recipe import with_scale, with_steps
 from sfumato.training.run_folder import RunFolder
 
-__all__ = ["check_inputs", "is_run_of", "same_recipe"]
+__all__ = ["check_inputs", "is_of_run", "is_run_of", "same_recipe"]
 
 _MOST_FILES = 100_000
 """Of a larger set, this many files are recorded, spread evenly: reading a part of every file would take hours."""
@@ -47,6 +48,13 @@ def is_run_of(folder: RunFolder, recipe: Recipe, minutes: float | None) -> bool:
         return False
     asked = with_steps(recipe, held.train.steps) if minutes is not None else recipe
     return held == (with_scale(asked, held.model.scale) if asked.model.scale is None else asked)
+
+
+def is_of_run(model: str | Path, recipe: Recipe) -> bool:
+    """Whether a model file is in the folder of a run that has the same pairs as the model's recipe."""
+    folder = RunFolder(Path(model).parent)
+    held = folder.recipe() if folder.model_file == Path(model) and folder.statistics_file.exists() else None
+    return held is not None and held.data == recipe.data
 
 
 def check_inputs(folder: RunFolder, sources: Mapping[str, PairSource], *, is_resumed: bool) -> None:

@@ -1,5 +1,7 @@
 """The stages of a training: the mean network may learn alone first, then the rest learns what it leaves.
 
+A student has a stage for every halving of its teacher's calls.
+
 A stage is a pure function of the recipe and the step, so a resumed run is in the stage where it was stopped.
 """
 
@@ -8,6 +10,7 @@ from dataclasses import dataclass
 
 from sfumato.diffusion.model import Learns
 from sfumato.models.recipe import TrainRecipe
+from sfumato.models.student_recipe import StudentRecipe
 
 __all__ = ["Stage", "stage_at"]
 
@@ -20,11 +23,13 @@ class Stage:
         learns: Networks that learn.
         first: First step.
         steps: Number of steps.
+        calls: Network calls of the student that is taught; None in any other training.
     """
 
     learns: Learns
     first: int
     steps: int
+    calls: int | None = None
 
     def learning_rate(self, settings: TrainRecipe, step: int) -> float:
         """Learning rate of a step, counted from 0: a linear rise, then half a cosine down to 0 at the end."""
@@ -35,20 +40,33 @@ class Stage:
         done = (place - warmup) / max(self.steps - warmup, 1)
         return settings.learning_rate * (1 + math.cos(math.pi * min(done, 1))) / 2
 
-    def is_second_half(self, step: int) -> bool:
-        """Whether a step is in the second half, where batch statistics are frozen."""
-        return 2 * (step - self.first) >= self.steps
+    def freezes_statistics(self, step: int) -> bool:
+        """Whether batch statistics are frozen: in the second half, and in a student, who keeps its teacher's."""
+        return self.calls is not None or 2 * (step - self.first) >= self.steps
 
 
-def stage_at(settings: TrainRecipe, step: int) -> Stage:
+def stage_at(settings: TrainRecipe, step: int, student: StudentRecipe | None = None) -> Stage:
     """The stage of a step.
 
     Example:
         >>> settings = TrainRecipe(steps=100, mean_share=0.4)
         >>> [stage_at(settings, step).learns for step in (0, 39, 40)]
         ['mean', 'mean', 'rest']
+        >>> stage_at(TrainRecipe(steps=1, mean_share=0.75), 0).learns
+        'all'
     """
-    alone = round(settings.mean_share * settings.steps)
+    if student is not None:
+        return _halving(settings.steps, step, student)
+    alone = min(round(settings.mean_share * settings.steps), settings.steps - 1)  # a model needs all of its networks
     if not alone:
         return Stage("all", 0, settings.steps)
     return Stage("mean", 0, alone) if step < alone else Stage("rest", alone, settings.steps - alone)
+
+
+def _halving(steps: int, step: int, student: StudentRecipe) -> Stage:
+    """The stage of a step in which a student of half the calls is taught; all take equally long."""
+    number = student.halvings
+    borders = [steps * place // number for place in range(number + 1)]
+    place = max(place for place in range(number) if borders[place] <= step or not place)
+    calls = student.teacher_calls // 2 ** (place + 1)
+    return Stage("rest", borders[place], borders[place + 1] - borders[place], calls)

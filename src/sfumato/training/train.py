@@ -13,8 +13,13 @@ from sfumato.training.measured_recipe import measure_scale, steps_in, what_fits,
 from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.same_run import check_inputs, same_recipe
+from sfumato.training.student_trainer import StudentTrainer
+from sfumato.training.taught_recipe import teacher_of
 
 __all__ = ["train"]
+
+_TIMED_AS = 10**6
+"""Steps of a run that is only timed: more than any stage takes that is timed."""
 
 
 def train(
@@ -33,7 +38,7 @@ def train(
         out: Run folder. A run with the same recipe and images is resumed; any other one is refused.
         device: ``cpu``, ``cuda`` or ``mps``.
         minutes: Time a few steps and set ``train.steps`` to the number that fits.
-        start_from: A model file with the initial weights.
+        start_from: A model file with the initial weights; the teacher, for the recipe of a student.
         quiet: Show no progress on the terminal.
 
     Returns:
@@ -43,18 +48,20 @@ def train(
         OverwriteError: If the folder holds files with these names that do not belong to a run, or the images
             themselves.
         RunError: If the folder holds another run, is in use by another training or cannot be written; if the run was
-            started with other images; or if the loss is not finite.
+            started with other images; if a student is given no teacher or another; or if the loss is not finite.
         KeyboardInterrupt: After Ctrl-C or SIGTERM, once the state has been saved.
     """
     folder = RunFolder(out)
     check_outputs(folder.files(), [*data_places(recipe.data), start_from])  # before ranks join, hence before any writes
+    teacher = None if recipe.student is None else teacher_of(recipe, start_from).info
+    make = Trainer if teacher is None else StudentTrainer
     ranks = Ranks.join(device)
     with contextlib.closing(ranks), without_subnormals(), contextlib.ExitStack() as held:
         ranks.by_first(lambda: held.enter_context(folder.alone()))
         is_resumed = folder.recipe_file.exists()
         recipe = same_recipe(folder, recipe, minutes)
         ranks.wait()  # no process may see what another is about to write
-        data = prepare(recipe, folder if is_resumed else None)
+        data = prepare(recipe, folder if is_resumed else None, teacher)
         ranks.by_first(lambda: check_inputs(folder, data.sources, is_resumed=is_resumed))
         if ranks.is_first:
             notes = [] if quiet else [f"note: {note}" for note in data.notes]
@@ -63,12 +70,14 @@ def train(
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = with_scale(recipe, measure_scale(recipe, data, start_from))
         if minutes is not None and not is_resumed:
-            recipe = with_steps(recipe, steps_in(minutes * 60, Trainer(recipe, folder, data, ranks)))
+            timed = make(with_steps(recipe, _TIMED_AS), folder, data, ranks, start_from=start_from)
+            least = 1 if recipe.student is None else recipe.student.halvings
+            recipe = with_steps(recipe, max(least, steps_in(minutes * 60, timed)))
             if ranks.is_first and not quiet:
                 print(what_fits(recipe, minutes), file=sys.stderr, flush=True)
         if ranks.is_first and not is_resumed:
             data.write(folder)
             folder.start(recipe)
         ranks.wait()
-        Trainer(recipe, folder, data, ranks, start_from=start_from).run(quiet=quiet)
+        make(recipe, folder, data, ranks, start_from=start_from).run(quiet=quiet)
     return folder
