@@ -103,6 +103,17 @@ def test_chunks_that_see_all_that_matters_equal_the_whole(tmp_path: Path) -> Non
     assert np.abs(restored(blind, image, tmp_path / "blind.zarr", chunk=32) - whole).max() > 1e-3 * np.ptp(whole)
 
 
+def test_narrower_halos_hold_where_networks_pad_the_image(tmp_path: Path) -> None:
+    import tifffile
+
+    image, text = tmp_path / "image.tif", "model: {base: 4, rate_base: 4, num_scales: 2, norm: population}"
+    tifffile.imwrite(image, (noise(171, 91) - 10) / 3)  # odd sides; the networks' grid is 2 pixels wide
+    model = written(tmp_path / "model.safetensors", text, Reach(sample=48, denoiser=32))
+    whole = restored(model, image, tmp_path / "whole.zarr")
+    cut = restored(model, image, tmp_path / "cut.zarr", chunk=32)
+    assert np.abs(cut - whole).max() < 1e-5 * np.ptp(whole)
+
+
 def test_a_folder_says_its_halo_where_there_are_chunks(tmp_path: Path) -> None:
     import tifffile
 
