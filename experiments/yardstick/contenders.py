@@ -46,6 +46,7 @@ class Contender:
 PART_MINUTES = 4.0
 """Budget at which the default is compared with itself, one part left out."""
 _FROZEN = {"microscopy": ("forward.draws=9",), "phase": ("forward.draws=1",)}
+_WHITE = ("model.coloured_noise=false", "train.scale_share=0")
 _SIMULATED = ("microscopy", "phase")
 
 
@@ -55,13 +56,21 @@ def _without(about: str, *settings: str, seeds: int = 1) -> Contender:
 
 PARTS: Mapping[str, Contender] = {
     "no_filter": _without("without the linear start", "model.linear_start=false"),
-    "together": _without("mean and rest learn together from the start", "train.mean_share=0"),
-    "one_scale": _without("one scale for all pixels", "model.scale_network=false", "sample.solver=2m"),
+    "no_finish": _without("without the linear filter of the mean", "model.linear_finish=false"),
+    "white_noise": _without("with white noise", *_WHITE),
+    "together": _without(
+        "mean and rest learn together from the start",
+        "train.mean_share=0",
+        "model.linear_finish=false",
+        *_WHITE,
+    ),
+    "one_scale": _without("one scale for all pixels", "model.scale_network=false", "sample.solver=2m", *_WHITE),
     "read_often": _without(
         "every network reads the condition itself, with one scale",
         "model.read_once=false",
         "model.scale_network=false",
         "sample.solver=2m",
+        *_WHITE,
     ),
     "softplus": _without("the paper's activation", "model.activation=softplus"),
     "frozen": replace(_without("each image keeps its noise"), of=_FROZEN, problems=_SIMULATED),

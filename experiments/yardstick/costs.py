@@ -1,4 +1,4 @@
-"""What a training step costs: processor seconds of one core, all contenders timed in turn in one run.
+"""What a training step costs: processor seconds of one core, contenders timed in turn in one run beside version 0.1.
 
 A budget in seconds becomes a number of steps by these stored costs, so that what else the machine does while a
 contender is trained changes nothing.
@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import torch
 
-from sfumato.models.recipe import Recipe, TrainRecipe
+from sfumato.models.recipe import Recipe
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.device import without_subnormals
 from sfumato.training.distributed import Ranks
@@ -22,14 +22,16 @@ from sfumato.training.known_first import fit_filter
 from sfumato.training.loop import Trainer
 from sfumato.training.preparation import Prepared, prepare
 from sfumato.training.run_folder import RunFolder
-from sfumato.training.stages import stage_at
+from sfumato.training.stages import stages_of
 from yardstick.cells import Cell, recipe_of
 from yardstick.contenders import CONTENDERS
 from yardstick.problems import Places
 
-__all__ = ["COSTS", "cost_of", "measure_costs", "seconds_before", "timed_in_turn", "timed_steps"]
+__all__ = ["COSTS", "REFERENCE", "cost_of", "measure_costs", "seconds_before", "timed_in_turn", "timed_steps"]
 
 COSTS = Path(__file__).parents[1] / "results" / "per_minute" / "costs.csv"
+REFERENCE = "default_0_1"
+"""Machines differ: every timing also times version 0.1, whose cost, once stored, fixes the unit of all seconds."""
 _ROUNDS, _STEPS = 4, 6
 _LOW = 0.25
 """Quantile of the steps' seconds: other work on the machine only adds to them."""
@@ -45,7 +47,7 @@ def cost_of(cell: Cell) -> float:
 
 
 def seconds_before(cell: Cell) -> float:
-    """Seconds of what is computed before the first step: the linear filter, if there is one."""
+    """Seconds of what is computed between steps: the linear filters, scale and spectrum, if there are any."""
     return _stored().get((cell.problem, cell.contender, "before"), 0.0)
 
 
@@ -57,7 +59,11 @@ def measure_costs(cells: Sequence[Cell], places: Places) -> None:
     for problem in dict.fromkeys(cell.problem for cell in wanted.values()):
         new = {key: cell for key, cell in wanted.items() if cell.problem == problem and key not in costs}
         if new:
-            found = timed_in_turn({key: recipe_of(cell, places) for key, cell in new.items()})
+            reference = Cell(problem, REFERENCE, 30.0, 0)
+            timed = {**new, _key(reference): reference}
+            found = timed_in_turn({key: recipe_of(cell, places) for key, cell in timed.items()})
+            unit = costs.get(_key(reference), found[_key(reference)]) / found[_key(reference)]
+            found = {key: unit * cost for key, cost in found.items()}
             costs |= found
             _write(costs)
             for key, cost in found.items():
@@ -82,7 +88,7 @@ def _in_turn(recipes: Mapping[tuple[str, ...], Recipe], folder: Path) -> dict[tu
         data[shown] = data.get(shown) or prepare(recipe)
         trainers[key] = Trainer(recipe, RunFolder(folder / "-".join(key)), data[shown], Ranks.join("cpu"))
     before = {(*key[:2], "before"): fit for key, trainer in trainers.items() if (fit := _filter(trainer))}
-    stages = [(key, first) for key, trainer in trainers.items() for first in _stages(trainer.recipe.train)]
+    stages = [(key, stage.first) for key, trainer in trainers.items() for stage in stages_of(trainer.recipe.train)]
     seconds: dict[tuple[tuple[str, ...], int], list[float]] = {stage: [] for stage in stages}
     for number in range(_ROUNDS):
         for key, first in stages:
@@ -91,18 +97,18 @@ def _in_turn(recipes: Mapping[tuple[str, ...], Recipe], folder: Path) -> dict[tu
             for step in range(trainer.step, trainer.step + _STEPS):
                 started = time.process_time()
                 trainer.advance(trainer.batches(step, trainer.positions))
+                taken = time.process_time() - started
                 if step > first:  # the first one also allocates
-                    seconds[key, first].append(time.process_time() - started)
+                    seconds[key, first].append(taken)
+                elif first and number == 0:  # and fits what the stages before leave
+                    entering = (*key[:2], "before")
+                    before[entering] = before.get(entering, 0.0) + taken
     found = dict.fromkeys(recipes, 0.0)
-    for (key, first), taken in seconds.items():
-        found[key] += _stages(trainers[key].recipe.train)[first] * float(np.quantile(taken, _LOW))
+    for key, trainer in trainers.items():
+        settings = trainer.recipe.train
+        for stage in stages_of(settings):
+            found[key] += stage.steps / settings.steps * float(np.quantile(seconds[key, stage.first], _LOW))
     return {**found, **before}
-
-
-def _stages(settings: TrainRecipe) -> dict[int, float]:
-    """First step of each stage, and its share of the steps."""
-    first = stage_at(settings, settings.steps - 1).first
-    return {0: settings.mean_share, first: 1 - settings.mean_share} if first else {0: 1.0}
 
 
 def _filter(trainer: Trainer) -> float:

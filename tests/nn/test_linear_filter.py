@@ -64,3 +64,15 @@ def test_a_filter_of_blank_images_gives_the_mean_of_the_targets() -> None:
 def test_even_sides_are_refused() -> None:
     with pytest.raises(ValueError, match="odd"):
         LinearFilter(1, 1, side=4)
+
+
+@pytest.mark.parametrize("ndim", [2, 3])
+def test_a_weakened_filter_is_between_the_image_and_the_filtered_one(ndim: int) -> None:
+    inputs = images(6, 2, 2, *[12] * ndim).float()
+    fitted = LinearFilter.identity(2, ndim=ndim)
+    torch.testing.assert_close(fitted(inputs), inputs)
+    fitted.weight.copy_(images(7, *fitted.weight.shape))
+    fitted.bias.copy_(images(8, 2))
+    whole = fitted(inputs)
+    fitted.weaken(0.25)
+    torch.testing.assert_close(fitted(inputs), 0.75 * inputs + 0.25 * whole, atol=1e-4, rtol=1e-4)

@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
 
 import sfumato
 from pair_folders import make_pairs
+from sfumato.diffusion.colour import Colour
 from sfumato.diffusion.model import CVDM
-from sfumato.models.build import build_model
-from sfumato.models.recipe import ModelRecipe, Recipe, TrainRecipe
+from sfumato.models.recipe import Recipe, TrainRecipe
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.errors import RecipeError
 from sfumato.training.distributed import Ranks
@@ -31,7 +30,10 @@ STAGED = {
     "model_denoiser_scales": 2,
     "model_mean_network": True,
     "model_scale_network": True,
+    "model_linear_finish": True,
+    "model_coloured_noise": True,
     "train_mean_share": 0.5,
+    "train_scale_share": 0.25,
     "train_steps": 8,
     "train_save_every": 1,
     "train_validate_every": 2,
@@ -67,7 +69,7 @@ def test_each_stage_has_a_learning_rate_of_its_own() -> None:
     assert stage_at(whole, 99).first == 0
 
 
-@pytest.mark.parametrize("stop", [2, 4, 5])
+@pytest.mark.parametrize("stop", [2, 4, 5, 6, 7])
 def test_stopped_around_the_switch_it_ends_the_same(
     stop: int, staged: Recipe, smooth: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +105,7 @@ def test_the_mean_is_held_while_the_rest_learns(staged: Recipe, tmp_path: Path) 
 def test_statistics_of_the_mean_are_held_from_the_first_step_of_the_rest(staged: Recipe, tmp_path: Path) -> None:
     trainer = Trainer(staged, RunFolder(tmp_path / "run"), prepare(staged), Ranks.join("cpu"))
     held = []
-    for step in range(6):  # four of the mean, two of the first half of the rest
+    for step in range(6):  # four of the mean, two of the scale
         trainer.advance(trainer.batches(step, trainer.positions))
         held.append({name: tensor.clone() for name, tensor in trainer.model.state_dict().items()})
     names = [name for name in held[4] if name.startswith("mean_network.")]
@@ -136,7 +138,28 @@ def test_the_filter_and_the_scale_are_measured_on_the_pairs(smooth: RunFolder, s
     assert float(filtered.square().mean()) < float(whole.square().mean())
 
 
-def test_steps_of_both_stages_are_timed(staged: Recipe, tmp_path: Path) -> None:
+def test_filter_scale_and_spectrum_are_fitted_to_what_is_left_and_held(smooth: RunFolder, staged: Recipe) -> None:
+    begun, done = state(smooth, 7), state(smooth, 8)
+    for name in (name for name in done if name.startswith(("ema/finish", "ema/scale_network", "ema/log_scale"))):
+        assert torch.equal(begun[name], done[name]), name
+        assert torch.equal(done[name.replace("ema", "model", 1)], done[name]), name
+    model = sfumato.load(smooth.model_file).model
+    assert isinstance(model, CVDM)
+    assert model.colour is not None
+    trainer = Trainer(staged, smooth, prepare(staged), Ranks.join("cpu"))
+    batches = [trainer.batches(step, range(8)) for step in range(4)]
+    condition, target = (torch.cat(side) for side in zip(*(batch[:2] for batch in batches), strict=True))
+    with torch.no_grad():
+        known = model.read(condition)
+        assert known.center is not None
+        before, after = (target - mean for mean in (model.unfinished(condition), known.center))
+        assert float(after.square().mean()) < float(before.square().mean())
+        kernel = Colour(1).fit([known.diffused(target)]).kernel
+    white = Colour(1).kernel
+    assert float((model.colour.kernel - kernel).norm()) < 0.5 * float((white - kernel).norm())
+
+
+def test_steps_of_all_stages_are_timed(staged: Recipe, tmp_path: Path) -> None:
     trainer = Trainer(staged, RunFolder(tmp_path / "run"), prepare(staged), Ranks.join("cpu"))
     assert steps_in(5, trainer) > 1
 
@@ -147,13 +170,10 @@ def test_a_share_of_the_mean_needs_a_mean_network(folders: tuple[str, str]) -> N
 
 
 def test_a_correction_is_trusted_as_far_as_it_helps_on_validation_images() -> None:
-    model = build_model(ModelRecipe(base=4, num_scales=2, mean_network=True, linear_start=True, read_once=True), 1, 1)
-    assert model.start is not None
-    model.start.weight[..., 7, 7] = 1.0  # type: ignore[attr-defined]  # the identity
-    nn.init.constant_(model.mean_network.bias, 2.0)  # type: ignore[union-attr]
-    condition = torch.randn(3, 1, 16, 16)
+    condition = torch.randn(3, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     for wanted, share in ((1.0, 0.5), (-1.0, 0.0), (5.0, 1.0)):
-        assert trusted_share(model, condition, condition + wanted) == pytest.approx(share, abs=1e-6)
+        found = trusted_share(lambda image: image, lambda image: image + 2, condition, condition + wanted)
+        assert found == pytest.approx(share, abs=1e-6)
 
 
 def test_a_mean_that_learned_nothing_of_use_is_as_good_as_the_linear_start(

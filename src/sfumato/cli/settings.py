@@ -92,7 +92,7 @@ def training_of_student(recipe: "Recipe", settings: list[str]) -> "TrainRecipe":
                 f"--set got {setting!r}; a student is like its teacher except for its training: give fields of train, "
                 "such as train.steps=1000"
             )
-    values: dict[str, Any] = {"train": recipe.train.model_dump(mode="json") | {"mean_share": 0.0}}
+    values: dict[str, Any] = {"train": recipe.train.model_dump(mode="json") | {"mean_share": 0.0, "scale_share": 0.0}}
     _set_fields(values, settings)
     return recipes.parse(yaml.safe_dump(values), source="the settings").train
 

@@ -20,6 +20,7 @@ __all__ = [
     "eps_from_velocity",
     "forward_step",
     "gaussian_kl",
+    "gaussian_velocity",
     "marginal",
     "reverse_step",
     "velocity",
@@ -64,6 +65,20 @@ def velocity(target: Tensor, eps: Tensor, log_gamma: Tensor) -> Tensor:
     r"""The velocity :math:`v = a\,\epsilon - s\,y`, a network output that amplifies no error.  [Salimans & Ho 2022]"""
     a, s = amplitudes(log_gamma)
     return a * eps - s * target
+
+
+def gaussian_velocity(noisy: Tensor, log_gamma: Tensor, std: float = 0.5) -> Tensor:
+    r"""The expected velocity of a Gaussian target with mean 0: a multiple of the noisy image.
+
+    .. math:: E[v | z_t] = \frac{a s (1 - \sigma^2)}{a^2 \sigma^2 + s^2}\, z_t
+
+    Args:
+        noisy: :math:`z_t`, with noise of the target's spectrum.
+        log_gamma: Logarithm of the signal variance, broadcastable to ``noisy``.
+        std: Standard deviation :math:`\sigma` of the target.
+    """
+    a, s = amplitudes(log_gamma)
+    return a * s * (1 - std**2) / (a.square() * std**2 + s.square()) * noisy
 
 
 def clean_from_velocity(noisy: Tensor, v: Tensor, log_gamma: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ r"""The training objective, one function per term; every term is a mean over pix
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from sfumato.diffusion.schedule import Schedule
 
 __all__ = [
     "LEAST_WEIGHT",
+    "Evened",
     "Losses",
     "consistency",
     "diffusion",
@@ -59,7 +61,11 @@ class Losses(NamedTuple):
         return bound + self.consistency + self.smoothness + self.mean + self.scale
 
 
-def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
+Evened = Callable[[Tensor], Tensor]
+"""Weighs the frequencies of an error; see :meth:`~sfumato.diffusion.colour.Colour.evened`."""
+
+
+def diffusion(error: Tensor, weight: Tensor | None = None, evened: Evened | None = None) -> Tensor:
     r"""Half the mean square of the prediction's error, :math:`\frac12 E\|\epsilon - \hat\epsilon\|^2`.  [CVDM Sec. 3.4]
 
     Note:
@@ -68,13 +74,22 @@ def diffusion(error: Tensor, weight: Tensor | None = None) -> Tensor:
     Args:
         error: Error of noise or velocity, shape (B, C, *spatial).
         weight: Weight of the square error, broadcastable to it; 1 by default.
+        evened: Weighs its frequencies.
     """
+    if evened is not None:
+        error, weight = evened(error if weight is None else weight.sqrt() * error), None
     square = error.square()
     return (square if weight is None else weight * square).mean() / 2
 
 
 def velocity_diffusion(
-    v_hat: Tensor, noisy: Tensor, target: Tensor, eps: Tensor, log_gamma: Tensor, weight: Tensor | None = None
+    v_hat: Tensor,
+    noisy: Tensor,
+    target: Tensor,
+    eps: Tensor,
+    log_gamma: Tensor,
+    weight: Tensor | None = None,
+    evened: Evened | None = None,
 ) -> Tensor:
     r"""Square error of the velocity, from which the network learns; the schedule learns from the noise's instead.
 
@@ -89,9 +104,10 @@ def velocity_diffusion(
         eps: Unit normal noise, shape of ``v_hat``.
         log_gamma: Logarithm of the signal variance, broadcastable to ``v_hat``.
         weight: Weight of the velocity's square error; 1 by default.
+        evened: Weighs the frequencies of both errors.
     """
-    of_velocity = diffusion(velocity(target, eps, log_gamma).detach() - v_hat, weight)
-    of_noise = diffusion(eps - eps_from_velocity(noisy, v_hat.detach(), log_gamma))
+    of_velocity = diffusion(velocity(target, eps, log_gamma).detach() - v_hat, weight, evened)
+    of_noise = diffusion(eps - eps_from_velocity(noisy, v_hat.detach(), log_gamma), evened=evened)
     return of_velocity + (of_noise - of_noise.detach())
 
 

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion import losses
-from sfumato.diffusion.gaussian import clean_from_eps, clean_from_velocity, diffuse, eps_from_velocity, velocity
+from sfumato.diffusion.colour import Colour
+from sfumato.diffusion.gaussian import (
+    clean_from_eps,
+    clean_from_velocity,
+    diffuse,
+    eps_from_velocity,
+    gaussian_velocity,
+    velocity,
+)
 from sfumato.diffusion.known import Known
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.schedule import Schedule
@@ -38,8 +46,8 @@ posteriors are learned too badly: the check of benchmarks/training_on_exact.py f
 _LEAST_NOISE = 1e-6
 """Least variance added in training: only `PaperSchedule` can add less than none, and this lets it keep learning."""
 
-Learns = Literal["all", "mean", "rest"]
-"""What a training step changes: all networks, the mean network alone, or all but it."""
+Learns = Literal["all", "mean", "scale", "rest"]
+"""What a training step changes: all networks, the mean network alone, the scale network alone, or the rest."""
 
 _LOG_SCALES = (-5.0, 3.0)
 """Bounds of a pixel's scale relative to all pixels', as logarithms: below the first, rounding of images matters."""
@@ -78,11 +86,15 @@ class CVDM(nn.Module):
         mean_network: Maps the condition to the mean (B, C, *spatial).
         start: Maps the condition to a first estimate (B, C, *spatial), such as a
             :class:`~sfumato.nn.linear_filter.LinearFilter`; the mean network sees it after the condition.
+        finish: Maps the sum of both to the centre, such as a linear filter fitted once the mean has been learned: a
+            network learns fine structure last.
         reader: Maps what the mean network would see to features (B, F, *spatial); the mean network then maps these to
             the mean, and scale network, schedule and denoising network see them after the centre. They learn with the
             mean alone.
         scale_network: Maps condition and centre to the logarithm of each pixel's scale relative to all of them,
             (B, C, *spatial); the denoising network sees it after the centre.
+        colour: Gives the noise the spectrum of what mean and scale leave; the network then learns how the velocity
+            differs from that of a Gaussian of this spectrum.
         residual: Diffuse the difference from the condition, which must have C channels, or with ``"last"`` from its
             last C.
         scale: Divides what is diffused, so that it has about half of unit size; training measures it.
@@ -115,8 +127,10 @@ class CVDM(nn.Module):
         objective: Objective | None = None,
         mean_network: Callable[[Tensor], Tensor] | None = None,
         start: Callable[[Tensor], Tensor] | None = None,
+        finish: Callable[[Tensor], Tensor] | None = None,
         reader: Callable[[Tensor], Tensor] | None = None,
         scale_network: Callable[[Tensor], Tensor] | None = None,
+        colour: Colour | None = None,
         residual: Residual = False,
         scale: float = 1.0,
         smoothness: Smoothness = "gamma",
@@ -140,6 +154,11 @@ class CVDM(nn.Module):
             raise ValueError(f"scale is {scale}; give a positive number")
         if not 0 < t_min < 1:
             raise ValueError(f"t_min is {t_min}; the bound is infinite at 0, so give a number between 0 and 1")
+        if colour is not None and (predicts != "velocity" or objective in ("noise", "elbo")):
+            raise ValueError(
+                f"colour is given with predicts {predicts!r} and objective {objective!r}; the network corrects a "
+                "Gaussian's velocity, so use velocity and min_snr, or white noise"
+            )
         self.schedule = schedule
         self.network = network
         self.target_channels = target_channels
@@ -147,8 +166,10 @@ class CVDM(nn.Module):
         self.objective: Objective = objective
         self.mean_network = mean_network
         self.start = start
+        self.finish = finish
         self.reader = reader
         self.scale_network = scale_network
+        self.colour = colour
         self.learns: Learns = "all"
         if scale_network is not None:
             self.register_buffer("log_scale", torch.zeros(()))  # of all pixels, measured by training
@@ -162,7 +183,20 @@ class CVDM(nn.Module):
         """The known part of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
         return self._center_and_features(condition)[0]
 
+    def unfinished(self, condition: Tensor) -> Tensor:
+        """The mean that :attr:`finish` is fitted to, shape (B, C, *spatial)."""
+        mean = self._mean_and_features(condition)[0]
+        assert mean is not None
+        return mean
+
     def _center_and_features(self, condition: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        center, features = self._mean_and_features(condition)
+        # While the mean learns, so does what the filter is fitted to.
+        if self.finish is not None and center is not None and self.learns != "mean":
+            center = self.finish(center)
+        return center, features
+
+    def _mean_and_features(self, condition: Tensor) -> tuple[Tensor | None, Tensor | None]:
         first = None if self.start is None else self.start(condition)
         if self.mean_network is None:
             return (self._residual_center(condition) if first is None else first), None
@@ -211,7 +245,7 @@ class CVDM(nn.Module):
 
     def _see(self, condition: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
         """Centre, features, and the two beside the condition, as the other networks see them."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns != "rest"):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns in ("all", "mean")):
             center, features = self._center_and_features(condition)
         seen = condition if center is None or self.residual else torch.cat([condition, center.detach()], dim=1)
         return center, features, seen if features is None else torch.cat([seen, features.detach()], dim=1)
@@ -219,7 +253,8 @@ class CVDM(nn.Module):
     def _scales(self, seen: Tensor) -> tuple[Tensor, Tensor]:
         """Logarithm of each pixel's scale relative to all pixels', and the scale, each (B, C, *spatial)."""
         assert self.scale_network is not None
-        relative = self.scale_network(seen).to(seen.dtype).clamp(*_LOG_SCALES)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._holds_scale):
+            relative = self.scale_network(seen).to(seen.dtype).clamp(*_LOG_SCALES)
         return relative, self.scale * (self.log_scale + relative).exp()
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor, form: Form = "clean") -> Tensor:
@@ -235,7 +270,7 @@ class CVDM(nn.Module):
             The clean image (in units of what is diffused, see :class:`CVDM`), the noise or the velocity, shape of
             ``noisy``.
         """
-        output = self.ask_network(noisy, log_gamma.exp().expand_as(noisy), seen)
+        output = self.output(noisy, log_gamma, seen)
         if form == self.predicts:
             return output
         if self.predicts == "velocity":
@@ -244,8 +279,13 @@ class CVDM(nn.Module):
         clean = clean_from_eps(noisy, output, log_gamma)
         return clean if form == "clean" else velocity(clean, output, log_gamma)
 
+    def output(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor) -> Tensor:
+        """What :attr:`predicts` names: the network's output, with coloured noise added to a Gaussian's velocity."""
+        output = self.ask_network(noisy, log_gamma.exp().expand_as(noisy), seen)
+        return output if self.colour is None else output + gaussian_velocity(noisy, log_gamma)
+
     def ask_network(self, noisy: Tensor, gamma: Tensor, seen: Tensor) -> Tensor:
-        """The network's own output, ``predicts``; gamma is the signal variance in the shape of ``noisy``."""
+        """The network's own output; gamma is the signal variance in the shape of ``noisy``."""
         return self.network(torch.cat([seen, gamma, noisy], dim=1)).to(noisy.dtype)
 
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
@@ -265,8 +305,11 @@ class CVDM(nn.Module):
         self._check_batch(condition, target, t, eps)
         if self.learns == "mean":
             return self._only_mean(condition, target)
+        if self.learns == "scale":
+            return self._only_scale(condition, target)
         known = self.read(condition)
         mean, scale = self._of_known(known, target)
+        eps = eps if self.colour is None else self.colour.of_patches(eps)
         schedule, known = known.schedule, known.detach()
         diffused = known.diffused(target)
         start = self.t_min if self.objective == "elbo" else 0.0
@@ -281,7 +324,7 @@ class CVDM(nn.Module):
             share = losses.schedule_share(log_gamma, weight)
             shown, level = (losses.with_gradient_times(share, values) for values in (noisy, log_gamma))
             v_hat = self.predict(shown, level, known.seen, form="velocity")
-            diffusion = losses.velocity_diffusion(v_hat, noisy, diffused, eps, log_gamma, weight)
+            diffusion = losses.velocity_diffusion(v_hat, noisy, diffused, eps, log_gamma, weight, self._evened)
         nothing = target.new_zeros(())
         return Losses(
             diffusion=diffusion,
@@ -293,15 +336,32 @@ class CVDM(nn.Module):
             reconstruction=losses.reconstruction(schedule, self.t_min) if self.objective == "elbo" else nothing,
         )
 
+    @property
+    def _evened(self) -> losses.Evened | None:
+        return None if self.colour is None else self.colour.evened
+
     def _of_known(self, known: Known, target: Tensor) -> tuple[Tensor, Tensor]:
         """The terms that mean network and scale network learn from; 0 for one that does not learn."""
         nothing = target.new_zeros(())
-        learns_mean = self.mean_network is not None and self.learns != "rest"
+        learns_mean = self.mean_network is not None and self.learns in ("all", "mean")
         mean = losses.mean(target, known.center) if learns_mean and known.center is not None else nothing
-        if not isinstance(known.scale, Tensor):
+        if not isinstance(known.scale, Tensor) or self._holds_scale:
             return mean, nothing
-        left = target if known.center is None else target - known.center.detach()
-        return mean, losses.scale(left, (known.scale / 2).log())
+        return mean, self._scale_loss(target, known.center, known.scale)
+
+    @property
+    def _holds_scale(self) -> bool:
+        """Whether the scale was learned before: the noise then has the spectrum of what it leaves."""
+        return self.learns == "rest" and self.colour is not None
+
+    def _scale_loss(self, target: Tensor, center: Tensor | None, scale: Tensor) -> Tensor:
+        left = target if center is None else target - center.detach()
+        return losses.scale(left, (scale / 2).log())
+
+    def _only_scale(self, condition: Tensor, target: Tensor) -> Losses:
+        center, _, seen = self._see(condition)
+        found = self._scale_loss(target, center, self._scales(seen)[1])
+        return Losses.of_mean(torch.zeros_like(found))._replace(scale=found)
 
     def _only_mean(self, condition: Tensor, target: Tensor) -> Losses:
         center = self.center(condition)
@@ -319,7 +379,9 @@ class CVDM(nn.Module):
 
     def validated(self, terms: Losses) -> Tensor:
         """The terms that measure how good a model is; the others only guide learning."""
-        return terms.mean if self.learns == "mean" else terms.diffusion + terms.prior + terms.reconstruction
+        if self.learns in ("mean", "scale"):
+            return terms.mean + terms.scale
+        return terms.diffusion + terms.prior + terms.reconstruction
 
     def forward(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The same as :meth:`loss`; training calls this one, so that DistributedDataParallel is involved."""

@@ -12,6 +12,7 @@ from typing import Protocol, get_args
 import torch
 from torch import Tensor, nn
 
+from sfumato.diffusion.colour import noise_for
 from sfumato.diffusion.known import Known
 from sfumato.diffusion.model import repeat_batch
 from sfumato.diffusion.noise import NoiseField
@@ -76,7 +77,8 @@ def sample(
         solver: See the table of :mod:`~sfumato.diffusion.solvers`.
         eta: Amount of noise added at each step, from 0 (none: the sample is a function of its initial state) to 1.
         seed: A number, or a :class:`~sfumato.diffusion.noise.NoiseField` to place the condition in a larger image,
-            sample set or batch, or any function with its signature.
+            sample set or batch, or any function with its signature; a model with coloured noise colours that of the
+            first two.
         clamp: Lowest and highest value of the clean prediction, in units of what is diffused; give the range of the
             data with a margin, or None.
         initial: State at t = 1 to use instead of noise, shape (N, B, C, *spatial).
@@ -108,7 +110,9 @@ def sample(
     _check_condition(condition)
     shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
     _check_initial(condition, initial, shape)
-    noise = seed if callable(seed) else NoiseField(seed)
+    noise = NoiseField(seed) if isinstance(seed, int) else seed
+    if isinstance(noise, NoiseField):
+        noise = noise_for(model, noise)
     draw = functools.partial(noise, shape=shape, dtype=condition.dtype, device=condition.device)
     with _evaluating(model):
         known = known or model.read(condition)

@@ -128,6 +128,7 @@ class Student(CVDM):
             eps: Unit normal noise, where the samples start, shape of ``target``.
         """
         self._check_batch(condition, target, t, eps)
+        eps = eps if self.colour is None else self.colour.of_patches(eps)
         if self.teacher is None:
             raise ValueError("a student has no loss without its teacher; set `teacher`, or train a CVDM")
         number = max(1, len(condition) // len(self.levels))
@@ -139,7 +140,7 @@ class Student(CVDM):
         log_gamma = torch.cat([one.log_gamma.expand_as(one.noisy) for one in lessons])
         error = clean - self.predict(noisy, log_gamma, repeat_batch(known.seen, len(lessons)))
         weight = self._weight(known.schedule, t, log_gamma)
-        of_velocity = losses.diffusion(error / amplitudes(log_gamma)[1], weight)
+        of_velocity = losses.diffusion(error / amplitudes(log_gamma)[1], weight, self._evened)
         return Losses.of_mean(torch.zeros_like(of_velocity))._replace(diffusion=of_velocity)
 
 

@@ -76,7 +76,7 @@ class _Noise(nn.Module):
         self.model = model
 
     def forward(self, seen: Tensor, gamma: Tensor, noisy: Tensor) -> Tensor:
-        return self.model.ask_network(noisy, gamma, seen)
+        return self.model.output(noisy, gamma.log(), seen)
 
 
 class _Read(nn.Module):
@@ -148,6 +148,7 @@ def _description(model: LoadedModel) -> dict[str, object]:
     drawn, taught = sampled_by(model), getattr(network, "levels", None)
     return about | {
         "predicts": network.predicts,
+        "noise_kernel": None if network.colour is None else network.colour.kernel.tolist(),
         "scale": network.scale,
         "solver": info.recipe.sample.solver,
         "eta": info.recipe.sample.eta,

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sfumato.diffusion.colour import noise_for
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import grid_of
 from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step, remembered
@@ -88,7 +89,7 @@ class _Start(nn.Module):
     def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
         super().__init__()
         self.model, self.info, self.factor = model.model, model.info, upsampling_factor(model)
-        self.sampled, self.noise = sampled, NoiseField(seed)
+        self.sampled, self.noise = sampled, noise_for(model.model, NoiseField(seed))
         networks = (self.model.mean_network, self.model.start)
         center = ["center"] if self.model.residual or any(part is not None for part in networks) else []
         scale = [] if self.model.scale_network is None else ["scale"]
@@ -133,7 +134,7 @@ class _Step(nn.Module):
 
     def __init__(self, model: LoadedModel, sampled: Sampled, seed: int) -> None:
         super().__init__()
-        self.model, self.sampled, self.noise = model.model, sampled, NoiseField(seed)
+        self.model, self.sampled, self.noise = model.model, sampled, noise_for(model.model, NoiseField(seed))
 
     def forward(
         self,

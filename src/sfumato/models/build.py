@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from sfumato.diffusion.colour import Colour
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
@@ -114,8 +115,10 @@ def _assemble(
         objective=model.objective,
         mean_network=_mean(model, condition_channels, target_channels),
         start=_start(model, condition_channels, target_channels),
+        finish=LinearFilter.identity(target_channels, ndim=model.ndim) if model.linear_finish else None,
         reader=_reader(model, condition_channels, target_channels),
         scale_network=_scale(model, condition_channels, target_channels),
+        colour=Colour(target_channels, ndim=model.ndim) if model.coloured_noise else None,
         residual=model.residual,
         scale=model.scale or 1.0,
         smoothness_weight=model.smoothness_weight,

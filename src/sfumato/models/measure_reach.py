@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sfumato.diffusion.colour import noise_for
 from sfumato.diffusion.effective_reach import effective_reach
 from sfumato.diffusion.known import Known
 from sfumato.diffusion.model import CVDM
@@ -58,7 +59,7 @@ def measure_reach(
     size = [min(lengths) for lengths in zip(*(condition.shape[2:] for condition in conditions), strict=True)]
     common: tuple[Any, ...] = (..., *map(slice, size))
     fields = [_mirrored(condition[common], side or SIDES[ndim]) for condition in conditions]
-    noises = [_noise(settings, model.target_channels, field, image) for image, field in enumerate(fields)]
+    noises = [_noise(model, settings, field, image) for image, field in enumerate(fields)]
     find = partial(
         effective_reach,
         limit=TOLERANCE * value_range / _SAFETY,
@@ -132,10 +133,11 @@ def _drawn(
     )[0]
 
 
-def _noise(settings: "SampleRecipe", channels: int, condition: Tensor, image: int) -> Tensor:
+def _noise(model: CVDM, settings: "SampleRecipe", condition: Tensor, image: int) -> Tensor:
     steps = settings.steps if settings.eta or settings.solver == "algorithm2" else 1
-    shape = torch.Size([steps, 1, channels, *condition.shape[2:]])
-    return NoiseField(_SEED, image=image)(0, shape, dtype=condition.dtype, device=condition.device)[:, 0]
+    shape = torch.Size([steps, 1, model.target_channels, *condition.shape[2:]])
+    noise = noise_for(model, NoiseField(_SEED, image=image))
+    return noise(0, shape, dtype=condition.dtype, device=condition.device)[:, 0]
 
 
 def _mirrored(condition: Tensor, side: int) -> Tensor:

@@ -21,10 +21,12 @@ _MEAN_FIRST: Mapping[str, Mapping[str, Any]] = {
         "activation": "silu",
         "mean_network": True,
         "linear_start": True,
+        "linear_finish": True,
         "read_once": True,
         "scale_network": True,
+        "coloured_noise": True,
     },
-    "train": {"mean_share": 0.75},
+    "train": {"mean_share": 0.8, "scale_share": 0.05},
     "sample": {"steps": 8, "solver": "gaussian", "mean": "network", "samples": 4},
 }
 """Mean and scale first; only a diffusion model of U-Nets, whose centre is its mean, can be made so."""

@@ -73,7 +73,7 @@ def reach_of_call(model: CVDM, *, reads_only: bool = False) -> int | None:
         reads_only: Only the networks that give mean and scale are called.
     """
     reader = model.mean_network if model.reader is None else model.reader
-    center = _far(model.start) + _far(reader)
+    center = _far(model.start) + _far(reader) + _far(model.finish)
     far = center + _far(model.scale_network)
     if not reads_only:
         rate = _far(getattr(model.schedule, "network", None)) + (0 if model.reader is None else center)

@@ -27,6 +27,10 @@ _MOST_SHOWN = 200
 _MOST_ERRORS = 20
 
 
+_SHARES = {"mean_share": 0.8, "scale_share": 0.05}
+"""Of the presets."""
+
+
 class DataRecipe(Section):
     """Where image pairs come from and how they become patches."""
 
@@ -115,6 +119,8 @@ class ModelRecipe(Section):
     """Zero-mean diffusion: also train a mean network, and diffuse the difference between target and mean."""
     linear_start: bool = False
     """Start from the best linear filter of the training pairs, found in closed form; the mean network corrects it."""
+    linear_finish: bool = False
+    """Pass what the mean network learned through the best linear filter of it, found in closed form."""
     read_once: bool = False
     """One network reads the input once, for the mean; scale, rates and denoising network see its features."""
     denoiser_base: Positive | None = None
@@ -123,10 +129,31 @@ class ModelRecipe(Section):
     """Resolutions of the denoising network, if not `num_scales`."""
     scale_network: bool = False
     """Also learn how uncertain each pixel is, and diffuse every pixel at a scale of its own."""
+    coloured_noise: bool = False
+    """Noise has the spectrum of what mean and scale leave; the network corrects the exact denoiser of a Gaussian."""
     scale: float | None = Field(default=None, gt=0)
     """Divides the diffused image; by default twice its root mean square, which training measures and records."""
     smoothness_weight: float = Field(default=3e-4, ge=0)
     """The paper's alpha; without it the schedule collapses."""
+
+    @model_validator(mode="after")
+    def _noise_of_what_is_left(self) -> Self:
+        if self.coloured_noise and not self.scale_network:
+            raise ValueError(
+                "coloured_noise is true and scale_network false, but the noise has the spectrum of what mean and scale "
+                "leave: set scale_network to true, or coloured_noise to false and train.scale_share to 0"
+            )
+        if self.coloured_noise and (self.predicts != "velocity" or self.objective in ("noise", "elbo")):
+            raise ValueError(
+                f"coloured_noise is true, predicts is {self.predicts} and objective is {self.objective}; the network "
+                "corrects a Gaussian's velocity: set predicts to velocity and leave objective out"
+            )
+        if self.linear_finish and not self.mean_network:
+            raise ValueError(
+                "linear_finish is true and mean_network false, whose mean it filters: set mean_network to true, or "
+                "linear_finish to false"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ends_of_its_schedule(self) -> Self:
@@ -161,6 +188,8 @@ class TrainRecipe(Section):
     """Learning rate of the schedule's networks, relative to the other networks."""
     mean_share: float = Field(default=0.0, ge=0, lt=1)
     """Share of the steps in which the mean network learns alone, before the rest; 0 trains all of them together."""
+    scale_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the steps, after the mean's, in which the scale network learns alone; 0 trains it with the rest."""
     weight_decay: float = Field(default=1e-4, ge=0)
     """Decay of the weights, for adamw."""
     warmup: int = Field(default=200, ge=0)
@@ -233,6 +262,27 @@ class Recipe(Section):
             raise ValueError(
                 "sample.mean is network, but there is no mean network to give it: set model.mean_network to true, or "
                 "sample.mean to samples"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stages(self) -> Self:
+        wanted = {"linear_finish": "mean_share", "coloured_noise": "scale_share"}
+        for field, share in wanted.items():
+            if getattr(self.model, field) and not getattr(self.train, share) and self.student is None:
+                raise ValueError(
+                    f"model.{field} is true and train.{share} 0, but it is fitted when that share of the steps is "
+                    f"over: give train.{share}, such as {_SHARES[share]}, or set model.{field} to false"
+                )
+        if self.train.scale_share and not (self.train.mean_share and self.model.scale_network):
+            raise ValueError(
+                f"train.scale_share is {self.train.scale_share}; the scale is learned after the mean: give "
+                "train.mean_share and set model.scale_network to true, or leave scale_share out"
+            )
+        if self.train.mean_share + self.train.scale_share >= 1:
+            raise ValueError(
+                f"train.mean_share and train.scale_share are {self.train.mean_share} and {self.train.scale_share}, "
+                "which leave no steps for the denoising network; give less of one"
             )
         return self
 

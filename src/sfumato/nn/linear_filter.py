@@ -58,6 +58,22 @@ class LinearFilter(nn.Module):
         self.register_buffer("weight", torch.zeros(out_channels, in_channels, *[side] * ndim))
         self.register_buffer("bias", torch.zeros(out_channels))
 
+    @classmethod
+    def identity(cls, channels: int, *, ndim: int = 2) -> Self:
+        """A filter that changes nothing until it is fitted."""
+        result = cls(channels, channels, ndim=ndim)
+        middle = [result.reach] * ndim
+        for channel in range(channels):
+            result.weight[channel, channel][tuple(middle)] = 1
+        return result
+
+    @torch.no_grad()
+    def weaken(self, share: float) -> None:
+        """Keep a share of how the filter differs from one that changes nothing; it has as many outputs as inputs."""
+        same = self.identity(len(self.weight), ndim=self.ndim).to(self.weight)
+        for own, unchanged in ((self.weight, same.weight), (self.bias, same.bias)):
+            own.copy_(unchanged.lerp(own, share))
+
     def forward(self, images: Tensor) -> Tensor:
         """Filter images (B, in_channels, *spatial)."""
         convolve = {2: F.conv2d, 3: F.conv3d}[self.ndim]

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -11,14 +11,18 @@ from sfumato.data.batches import PatchBatches
 from sfumato.diffusion.model import CVDM
 from sfumato.nn.linear_filter import LinearFilter
 
-__all__ = ["fit_filter", "measure_log_scale", "trusted_share"]
+__all__ = ["Estimate", "fit_colour", "fit_filter", "fit_finish", "measure_log_scale", "trusted_share"]
 
+Estimate = Callable[[Tensor], Tensor]
 _MOST_PIXELS, _MOST_BATCHES = 2**21, 64
 """What the filter is fitted to: many more pixels than it has weights, and a matter of seconds."""
 _LEAST_BATCHES = 8
 """A training of a few steps should not wait for a filter of many more; eight batches are many more than its weights."""
 _SCALE_PATCHES = 128
 _LEAST_SIZE = 1e-4
+_FINISH_PIXELS = 2**19
+_COLOUR_PATCHES = 256
+"""What spectrum and filters are taken from: many more pixels than they have weights, and a second or two."""
 
 
 def fit_filter(start: LinearFilter, batches: PatchBatches, steps: int = _MOST_BATCHES) -> LinearFilter:
@@ -26,6 +30,17 @@ def fit_filter(start: LinearFilter, batches: PatchBatches, steps: int = _MOST_BA
     per_batch = batches.order.batch_size * batches.patch**batches.source.ndim
     most = min(_MOST_BATCHES, max(_LEAST_BATCHES, steps))
     return start.fit(itertools.islice(_pairs(batches), min(max(1, _MOST_PIXELS // per_batch), most)))
+
+
+@torch.no_grad()
+def fit_finish(model: CVDM, batches: PatchBatches) -> None:
+    """Fit the filter that a model's mean passes through last to patches."""
+    assert isinstance(model.finish, LinearFilter)
+    device = next(model.parameters()).device
+    number = max(1, _FINISH_PIXELS // (batches.order.batch_size * batches.patch**batches.source.ndim))
+    pairs = itertools.islice(_pairs(batches), number)
+    means = ((model.unfinished(condition.to(device)).cpu(), target) for condition, target in pairs)
+    model.finish.fit(means)
 
 
 @torch.no_grad()
@@ -43,24 +58,38 @@ def measure_log_scale(model: CVDM, batches: PatchBatches) -> float:
 
 
 @torch.no_grad()
-def trusted_share(model: CVDM, condition: Tensor, target: Tensor) -> float:
-    """Share of the mean network's correction of the linear start that is best for some images, between 0 and 1.
+def fit_colour(model: CVDM, batches: PatchBatches) -> None:
+    """Give the noise of a model the spectrum of what its mean and scale leave of patches."""
+    assert model.colour is not None
 
-    With the start f, the correction m and the target y, it is the least-squares <y - f, m> / <m, m>. After a very short
-    training the network may do harm: the mean is then never worse than the start, on these images.
+    def leftovers() -> Iterator[Tensor]:
+        number = max(1, _COLOUR_PATCHES // batches.order.batch_size)
+        for condition, target in itertools.islice(_pairs(batches), number):
+            device = model.log_scale.device
+            yield model.read(condition.to(device)).diffused(target.to(device))
+
+    model.colour.fit(leftovers())
+
+
+@torch.no_grad()
+def trusted_share(first: Estimate, corrected: Estimate, condition: Tensor, target: Tensor) -> float:
+    """Share of a correction of a first estimate that is best for some images, between 0 and 1.
+
+    With the first estimate f, the correction m and the target y, it is the least-squares <y - f, m> / <m, m>. After a
+    very short training, or with few images, a correction may do harm: the result is then never worse than the first
+    estimate, on these images.
 
     Args:
-        model: A model with a linear start and a mean network.
-        condition: Conditions of images that no network learned from, shape (B, K, *spatial).
+        first: Maps conditions (1, K, *spatial) to targets.
+        corrected: Maps them to better ones.
+        condition: Conditions of images that nothing was learned from, shape (B, K, *spatial).
         target: Their targets, shape (B, C, *spatial).
     """
-    assert model.start is not None
     left, used = 0.0, 0.0
     for one, wanted in zip(condition.split(1), target.split(1), strict=True):
-        first, center = model.start(one), model.center(one)
-        assert center is not None
-        correction = (center - first).double()
-        left += float(((wanted - first).double() * correction).sum())
+        before = first(one)
+        correction = (corrected(one) - before).double()
+        left += float(((wanted - before).double() * correction).sum())
         used += float(correction.square().sum())
     return min(max(left / used, 0.0), 1.0) if used else 1.0
 

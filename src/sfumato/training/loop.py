@@ -27,9 +27,10 @@ from sfumato.nn.blocks import freeze_batch_statistics
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.progress import Bar
+from sfumato.training.between_stages import fit_between, take_over
 from sfumato.training.checkpoint import TrainingState, load_state, optimizer_tensors, restore_optimizer, save_state
 from sfumato.training.distributed import Ranks
-from sfumato.training.known_first import fit_filter, measure_log_scale, trusted_share
+from sfumato.training.known_first import Estimate, fit_filter, trusted_share
 from sfumato.training.measured_reach import LEAST_STEPS, store_reach
 from sfumato.training.preparation import Prepared
 from sfumato.training.run_folder import RunFolder
@@ -71,7 +72,8 @@ class Trainer:
         self.loss = torch.compile(self.parallel) if settings.compile else self.parallel
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[settings.optimizer]
         decay = settings.weight_decay if settings.optimizer == "adamw" else 0.0
-        self.optimizer = kind(_groups(self.model, settings), lr=settings.learning_rate, weight_decay=decay)
+        fused = ranks.device.type in ("cpu", "cuda")  # one pass over memory instead of one per operation
+        self.optimizer = kind(_groups(self.model, settings), lr=settings.learning_rate, weight_decay=decay, fused=fused)
         self.step = 0
         self.best: float | None = None
         self.sampling = recipe.sample
@@ -111,7 +113,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["speed"]
         freeze_batch_statistics(self.model, frozen=stage.freezes_statistics(self.step))
-        if stage.learns == "rest":
+        if stage.learns in ("scale", "rest"):
             for held in _mean_parts(self.model):
                 freeze_batch_statistics(held)
         self.optimizer.zero_grad(set_to_none=True)
@@ -134,43 +136,33 @@ class Trainer:
         return {"loss": sum(named.values()), **named, "gradient_norm": gradient_norm, "learning_rate": rate}
 
     def _enter_stage(self) -> Stage:
-        """The stage of the next step; where the rest starts to learn, the mean network's average is held."""
+        """The stage of the next step; at its first, what it needs of the stage before is fitted."""
         stage = stage_at(self.recipe.train, self.step)
         self.model.learns = self.average.learns = stage.learns
         if self.step != stage.first:
             return stage
-        if stage.learns == "rest":
-            for part, average in zip(_mean_parts(self.model), _mean_parts(self.average), strict=True):
-                part.load_state_dict(average.state_dict())
-            self._trust_mean()
-            self.best = None  # of the mean, which cannot be compared with the rest
-        if self.model.scale_network is not None and stage.learns != "mean":
-            measured = measure_log_scale(self.average, self.batches)
-            for model in (self.model, self.average):
-                model.log_scale.fill_(measured)
+        before = stage_at(self.recipe.train, self.step - 1).learns if self.step else None
+        fit_between(before, stage.learns, self.average, self.batches, self._trusted_share)
+        take_over(self.model, self.average)
+        if before is not None:
+            self.best = None  # of other networks, which cannot be compared
         return stage
 
-    @torch.no_grad()
-    def _trust_mean(self) -> None:
-        """Weaken the mean network's correction of the linear start as far as this lowers the validation error."""
-        if self.model.reader is None or self.model.start is None:
-            return
+    def _trusted_share(self, first: Estimate, corrected: Estimate) -> float:
+        """Share of a correction that lowers the validation error most; the same on all ranks."""
         share = 1.0
         if self.validation is not None:
             device = self.ranks.device
             pairs = (side.to(device) for side in (self.validation.condition, self.validation.target))
-            share = trusted_share(self.average, *pairs)
-        share = self.ranks.from_first(share)
-        for model in (self.model, self.average):
-            for parameter in _module(model.mean_network).parameters():  # one linear layer on the reader's features
-                parameter.mul_(share)
+            share = trusted_share(first, corrected, *pairs)
+        return self.ranks.from_first(share)
 
     def save(self) -> None:
         """Write a checkpoint and, if there are no validation images, the model."""
         if not self.ranks.is_first:
             return
         self.folder.settle()
-        if self.data.validation is None and self.average.learns != "mean":
+        if self.data.validation is None and self.average.learns not in ("mean", "scale"):
             self._save_model(None)
         if self.step == self.recipe.train.steps >= LEAST_STEPS and self.folder.model_file.exists():
             store_reach(self.folder.model_file, self.data, self.ranks.device, quiet=self.quiet)
@@ -257,7 +249,7 @@ class Trainer:
         value = self.validation.loss(self.average, self.ranks.device)
         self.folder.log(step=self.step, validation=value)
         self.dashboard.scalars(self.step, {"validation/loss": value})
-        if self.average.learns == "mean":  # nothing can be sampled yet
+        if self.average.learns in ("mean", "scale"):  # nothing can be sampled yet
             return
         if math.isfinite(value) and (self.best is None or value < self.best):
             self.best = value

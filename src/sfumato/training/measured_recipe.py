@@ -8,7 +8,7 @@ from sfumato.models.model_file import inspect_model
 from sfumato.models.recipe import Recipe
 from sfumato.training.loop import Trainer, batches_of
 from sfumato.training.preparation import Prepared
-from sfumato.training.stages import stage_at
+from sfumato.training.stages import stages_of
 
 __all__ = ["measure_scale", "steps_in", "what_fits", "with_scale", "with_steps"]
 
@@ -47,26 +47,30 @@ def measure_scale(recipe: Recipe, data: Prepared, start_from: str | Path | None)
 
 def steps_in(seconds: float, trainer: Trainer) -> int:
     """How many steps fit into a time, measured on a few steps of an untrained model, which is then discarded."""
-    settings, share = trainer.recipe.train, trainer.recipe.train.mean_share
-    per_step = (1 - share) * _seconds_per_step(trainer, stage_at(settings, settings.steps - 1).first)
-    if share:
-        per_step += share * _seconds_per_step(trainer, 0)
+    settings, before, per_step = trainer.recipe.train, 0.0, 0.0
+    for stage in stages_of(settings):
+        entering, seconds_per_step = _seconds(trainer, stage.first)
+        before += entering if stage.first else 0.0  # the very first step also allocates
+        per_step += seconds_per_step * stage.steps / settings.steps
     started = time.perf_counter()
     if trainer.validation is not None:
         trainer.validation.loss(trainer.average, trainer.ranks.device)
         with_panel = 1 + trainer.validation.calls_of_panel(trainer.recipe.sample) / trainer.validation.calls_of_loss
         per_step += with_panel * (time.perf_counter() - started) / trainer.recipe.train.validate_every
-    return max(1, int(trainer.ranks.from_first(seconds / per_step)))
+    # What is fitted between stages takes longer than a very short training.
+    return max(1, int(trainer.ranks.from_first((seconds - min(before, seconds / 2)) / per_step)))
 
 
-def _seconds_per_step(trainer: Trainer, first: int) -> float:
-    """Seconds of a step, from a few after the first of its stage."""
+def _seconds(trainer: Trainer, first: int) -> tuple[float, float]:
+    """Seconds to enter a stage, given its first step, and seconds of a step, from a few after the first."""
     trainer.step = first
-    trainer.advance(trainer.batches(0, trainer.positions))
     started = time.perf_counter()
+    trainer.advance(trainer.batches(0, trainer.positions))
+    entered = time.perf_counter()
     for step in range(1, 1 + _TIMED_STEPS):
         trainer.advance(trainer.batches(step, trainer.positions))
-    return (time.perf_counter() - started) / _TIMED_STEPS
+    per_step = (time.perf_counter() - entered) / _TIMED_STEPS
+    return max(0.0, entered - started - per_step), per_step
 
 
 def what_fits(recipe: Recipe, minutes: float) -> str:

@@ -12,7 +12,7 @@ from sfumato.diffusion.model import Learns
 from sfumato.models.recipe import TrainRecipe
 from sfumato.models.student_recipe import StudentRecipe
 
-__all__ = ["Stage", "stage_at"]
+__all__ = ["Stage", "stage_at", "stages_of"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,26 @@ def stage_at(settings: TrainRecipe, step: int, student: StudentRecipe | None = N
     alone = min(round(settings.mean_share * settings.steps), settings.steps - 1)  # a model needs all of its networks
     if not alone:
         return Stage("all", 0, settings.steps)
-    return Stage("mean", 0, alone) if step < alone else Stage("rest", alone, settings.steps - alone)
+    if step < alone:
+        return Stage("mean", 0, alone)
+    # The last step is left to the rest.
+    until = min(alone + round(settings.scale_share * settings.steps), settings.steps - 1)
+    if step < until:
+        return Stage("scale", alone, until - alone)
+    return Stage("rest", until, settings.steps - until)
+
+
+def stages_of(settings: TrainRecipe) -> list[Stage]:
+    """All stages of a training, in order.
+
+    Example:
+        >>> [stage.learns for stage in stages_of(TrainRecipe(steps=100, mean_share=0.4))]
+        ['mean', 'rest']
+    """
+    found = [stage_at(settings, 0)]
+    while (after := found[-1].first + found[-1].steps) < settings.steps:
+        found.append(stage_at(settings, after))
+    return found
 
 
 def _halving(steps: int, step: int, student: StudentRecipe) -> Stage:
