@@ -41,7 +41,7 @@ from sfumato.system.device import without_subnormals
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
 from yardstick.comparison import ratio
-from yardstick.costs import timed_in_turn
+from yardstick.costs import before_of, timed_in_turn
 from yardstick.training import NUM_SAMPLES, with_steps
 
 RESULTS = Path(__file__).parent / "results" / "differing_pixels.csv"
@@ -108,9 +108,10 @@ def run_one(training: Training, work: Path) -> None:
     torch.set_num_threads(1)
     folder = RunFolder(work / "-".join(map(str, training)))
     costs = json.loads((work / "costs.json").read_text(encoding="utf-8"))
-    seconds = SECONDS - costs["/".join([*training[:2], "before"])]
+    step = (*training[:2], "step")
+    seconds = SECONDS - costs["/".join(before_of(step))]
     with without_subnormals():
-        wanted = with_steps(recipe_for(training, work), seconds, costs["/".join([*training[:2], "step"])])
+        wanted = with_steps(recipe_for(training, work), seconds, costs["/".join(step)])
         train(folder.recipe() or wanted, folder.path, quiet=True)
         rows = list(_measured(training, folder, work))
     (folder.path / "rows.json").write_text(json.dumps(rows), encoding="utf-8")

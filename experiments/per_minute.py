@@ -1,7 +1,7 @@
 """What restores best in the same minutes: all contenders on three problems at equal processor seconds of one core.
 
     python experiments/per_minute.py --list                          # cells and which of them are stored
-    python experiments/per_minute.py --costs --work runs             # time a step of each contender, in turn
+    python experiments/per_minute.py --costs --work runs             # time a step of each contender in turn
     python experiments/per_minute.py --run --work runs --jobs 2      # train and measure what is missing; resumes
     python experiments/per_minute.py --run w2s/regression --work runs   # cells whose names start so
     python experiments/per_minute.py                                 # print the tables of what is stored
@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--run", nargs="*", metavar="CELL", help="train and measure cells whose names start so, or all")
     parser.add_argument("--work", type=Path, default=Path("runs/per_minute"), help="folder of the runs")
     parser.add_argument("--jobs", type=int, default=2, help="cells at a time, one core each")
-    parser.add_argument("--costs", action="store_true", help="time a training step of each contender")
+    parser.add_argument(
+        "--costs", nargs="*", metavar="CELL", help="time a step of cells whose names start so, or of all"
+    )
     parser.add_argument("--calls", action="store_true", help="time a network call, today and in version 0.1")
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
@@ -41,20 +43,15 @@ def main() -> None:
 
     if arguments.cell:
         running.run_one(Cell.named(arguments.cell), Places.below(arguments.work))
-    elif arguments.costs:
+    elif arguments.costs is not None:
         from yardstick.costs import measure_costs
         from yardstick.problems import make_data
 
         make_data(Places.below(arguments.work))
-        measure_costs(cells(), Places.below(arguments.work))
+        measure_costs(_named(arguments.costs), Places.below(arguments.work))
     elif arguments.run is not None:
-        wanted = [
-            cell
-            for cell in cells()
-            if not arguments.run or any(f"{cell.name}/".startswith(start) for start in arguments.run)
-        ]
         try:
-            sys.exit(min(1, running.run(wanted, Places.below(arguments.work), jobs=arguments.jobs)))
+            sys.exit(min(1, running.run(_named(arguments.run), Places.below(arguments.work), jobs=arguments.jobs)))
         except KeyboardInterrupt:
             sys.exit(130)
     elif arguments.list:
@@ -69,6 +66,11 @@ def main() -> None:
             tables.print_calls()
         else:
             tables.print_all(check=arguments.check)
+
+
+def _named(starts: list[str]) -> list[Cell]:
+    """Cells whose names start with one of some texts, or all."""
+    return [cell for cell in cells() if not starts or any(f"{cell.name}/".startswith(start) for start in starts)]
 
 
 if __name__ == "__main__":

@@ -27,12 +27,22 @@ from yardstick.cells import Cell, recipe_of
 from yardstick.contenders import CONTENDERS
 from yardstick.problems import Places
 
-__all__ = ["COSTS", "REFERENCE", "cost_of", "measure_costs", "seconds_before", "timed_in_turn", "timed_steps"]
+__all__ = [
+    "COSTS",
+    "REFERENCE",
+    "before_of",
+    "cost_of",
+    "measure_costs",
+    "seconds_before",
+    "timed_in_turn",
+    "timed_steps",
+]
 
 COSTS = Path(__file__).parents[1] / "results" / "per_minute" / "costs.csv"
 REFERENCE = "default_0_1"
 """Machines differ: every timing also times version 0.1, whose cost, once stored, fixes the unit of all seconds."""
 _ROUNDS, _STEPS = 4, 6
+_BEFORE = ", before"
 _LOW = 0.25
 """Quantile of the steps' seconds: other work on the machine only adds to them."""
 
@@ -48,7 +58,7 @@ def cost_of(cell: Cell) -> float:
 
 def seconds_before(cell: Cell) -> float:
     """Seconds of what is computed between steps: the linear filters, scale and spectrum, if there are any."""
-    return _stored().get((cell.problem, cell.contender, "before"), 0.0)
+    return _stored().get(before_of(_key(cell)), 0.0)
 
 
 def measure_costs(cells: Sequence[Cell], places: Places) -> None:
@@ -67,14 +77,14 @@ def measure_costs(cells: Sequence[Cell], places: Places) -> None:
             costs |= found
             _write(costs)
             for key, cost in found.items():
-                unit = "before the first" if key[-1] == "before" else "per"
-                print(f"{'/'.join(key)}: {1000 * cost:.0f} ms {unit} step", flush=True)
+                unit = "between steps" if key == before_of(key) else "per step"
+                print(f"{'/'.join(key)}: {1000 * cost:.0f} ms {unit}", flush=True)
 
 
 def timed_in_turn(recipes: Mapping[tuple[str, ...], Recipe]) -> dict[tuple[str, ...], float]:
-    """Seconds of a training step of each recipe, stages weighted by their share; with `before`, of its linear filter.
+    """Seconds of a training step of each recipe, stages weighted by their share.
 
-    A key has at least two parts, of which `before` replaces those after the second.
+    Where anything is fitted between steps, its seconds are there under the recipe's key with `before` at its last part.
     """
     with tempfile.TemporaryDirectory() as folder, without_subnormals():
         return _in_turn(recipes, Path(folder))
@@ -87,7 +97,7 @@ def _in_turn(recipes: Mapping[tuple[str, ...], Recipe], folder: Path) -> dict[tu
         shown = recipe.data.model_dump_json() + str(dict(recipe.forward))
         data[shown] = data.get(shown) or prepare(recipe)
         trainers[key] = Trainer(recipe, RunFolder(folder / "-".join(key)), data[shown], Ranks.join("cpu"))
-    before = {(*key[:2], "before"): fit for key, trainer in trainers.items() if (fit := _filter(trainer))}
+    before = {before_of(key): fit for key, trainer in trainers.items() if (fit := _filter(trainer))}
     stages = [(key, stage.first) for key, trainer in trainers.items() for stage in stages_of(trainer.recipe.train)]
     seconds: dict[tuple[tuple[str, ...], int], list[float]] = {stage: [] for stage in stages}
     for number in range(_ROUNDS):
@@ -101,8 +111,7 @@ def _in_turn(recipes: Mapping[tuple[str, ...], Recipe], folder: Path) -> dict[tu
                 if step > first:  # the first one also allocates
                     seconds[key, first].append(taken)
                 elif first and number == 0:  # and fits what the stages before leave
-                    entering = (*key[:2], "before")
-                    before[entering] = before.get(entering, 0.0) + taken
+                    before[before_of(key)] = before.get(before_of(key), 0.0) + taken
     found = dict.fromkeys(recipes, 0.0)
     for key, trainer in trainers.items():
         settings = trainer.recipe.train
@@ -134,6 +143,11 @@ def timed_steps(file: Path, make: Callable[[], Callable[[int], object]]) -> floa
 def _key(cell: Cell) -> tuple[str, ...]:
     """Cells of the same networks cost the same."""
     return cell.problem, cell.contender, cell.size
+
+
+def before_of(key: tuple[str, ...]) -> tuple[str, ...]:
+    """The key of what is computed between the steps of a key."""
+    return key if key[-1].endswith(_BEFORE) else (*key[:-1], key[-1] + _BEFORE)
 
 
 def _stored() -> dict[tuple[str, ...], float]:

@@ -110,7 +110,7 @@ def sample(
     _check_condition(condition)
     shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
     _check_initial(condition, initial, shape)
-    noise = NoiseField(seed) if isinstance(seed, int) else seed
+    noise = seed if callable(seed) else NoiseField(seed)
     if isinstance(noise, NoiseField):
         noise = noise_for(model, noise)
     draw = functools.partial(noise, shape=shape, dtype=condition.dtype, device=condition.device)
