@@ -10,7 +10,7 @@ from bars import Bars
 from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe, parse
-from yardstick.comparison import Ratio, geometric_mean, mean_of, ratio, values_of
+from yardstick.comparison import Ratio, compare, geometric_mean, mean_of, values_of
 from yardstick.contenders import CONTENDERS
 from yardstick.scores import BANDS
 from yardstick.stored import Figure
@@ -60,8 +60,7 @@ def _compared(
     group: str | None = None,
 ) -> Ratio | None:
     """The default against another contender, at the same minutes or ``at`` its own."""
-    of_other = values_of(figures, other, minutes if at is None else at, metric, group)
-    return ratio(values_of(figures, NEW, minutes, metric, group), of_other)
+    return compare(figures, (NEW, minutes), (other, minutes if at is None else at), metric, group)
 
 
 def _ratio(bars: Bars, name: str, found: Ratio | None, most: float) -> None:

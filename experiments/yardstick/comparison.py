@@ -18,7 +18,7 @@ from scipy import stats
 
 from yardstick.stored import Figure
 
-__all__ = ["Ratio", "geometric_mean", "mean_of", "ratio", "values_of"]
+__all__ = ["Ratio", "compare", "geometric_mean", "mean_of", "ratio", "values_of"]
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,38 @@ def values_of(
     figures: Sequence[Figure], contender: str, minutes: float, metric: str, group: str | None = None
 ) -> NDArray[np.float64]:
     """Values of the images that all seeds have, shape (seeds, images), in the order of their names; maybe empty."""
+    return _array(_table(figures, contender, minutes, metric, group))
+
+
+def compare(
+    figures: Sequence[Figure],
+    first: tuple[str, float],
+    second: tuple[str, float],
+    metric: str,
+    group: str | None = None,
+) -> Ratio | None:
+    """The ratio of two contenders, each with its minutes, over the images on which both were measured."""
+    tables = [_table(figures, *of, metric, group) for of in (first, second)]
+    of_both = set.intersection(*(set(of) for table in tables for of in table.values())) if all(tables) else set()
+    return ratio(*(_array(table, of_both) for table in tables))
+
+
+def _table(
+    figures: Sequence[Figure], contender: str, minutes: float, metric: str, group: str | None
+) -> dict[int, dict[str, float]]:
+    """Values by seed and image."""
     table: dict[int, dict[str, float]] = {}
     for figure in figures:
         is_own = (figure.contender, figure.minutes, figure.metric) == (contender, minutes, metric)
         if is_own and figure.group != "training" and group in (None, figure.group):
             table.setdefault(figure.seed, {})[f"{figure.group}/{figure.image}"] = figure.value
+    return table
+
+
+def _array(table: dict[int, dict[str, float]], among: set[str] | None = None) -> NDArray[np.float64]:
     if not table:
         return np.zeros((0, 0))
-    common = sorted(set.intersection(*(set(of) for of in table.values())))
+    common = sorted(set.intersection(*(set(of) for of in table.values()), *([] if among is None else [among])))
     return np.array([[of[image] for image in common] for _, of in sorted(table.items())])
 
 

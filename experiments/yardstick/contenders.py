@@ -29,6 +29,7 @@ class Contender:
         seeds: Trainings at each of them.
         problems: All three by default.
         calls: Network calls of a sample; 0 for its recipe's.
+        images: Test images of each set that it restores; all where 16 samples of each cost less than its training.
     """
 
     about: str
@@ -41,6 +42,7 @@ class Contender:
     seeds: int = 1
     problems: tuple[str, ...] = ("microscopy", "phase", "w2s")
     calls: int = 0
+    images: int | None = None
 
 
 PART_MINUTES = 4.0
@@ -57,6 +59,7 @@ def _without(about: str, *settings: str, seeds: int = 1) -> Contender:
 PARTS: Mapping[str, Contender] = {
     "no_filter": _without("without the linear start", "model.linear_start=false"),
     "no_finish": _without("without the linear filter of the mean", "model.linear_finish=false"),
+    "square_error": _without("the mean learns from the mean square error of all pixels", "model.mean_error=mse"),
     "white_noise": _without("with white noise", *_WHITE),
     "together": _without(
         "mean and rest learn together from the start",
@@ -145,6 +148,7 @@ CONTENDERS: Mapping[str, Contender] = {
             "w2s": ("model.schedule=linear_biosr",),
         },
         budgets=(30.0,),
+        images=12,
     ),
     **PARTS,
     "care": Contender("CARE by CAREamics 0.3.5, its defaults", kind="care", budgets=(30.0,)),

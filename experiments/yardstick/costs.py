@@ -77,8 +77,8 @@ def measure_costs(cells: Sequence[Cell], places: Places) -> None:
             costs |= found
             _write(costs)
             for key, cost in found.items():
-                unit = "between steps" if key == before_of(key) else "per step"
-                print(f"{'/'.join(key)}: {1000 * cost:.0f} ms {unit}", flush=True)
+                when = "between steps" if key == before_of(key) else "per step"
+                print(f"{'/'.join(key)}: {1000 * cost:.0f} ms {when}", flush=True)
 
 
 def timed_in_turn(recipes: Mapping[tuple[str, ...], Recipe]) -> dict[tuple[str, ...], float]:

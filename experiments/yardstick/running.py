@@ -14,6 +14,7 @@ import torch
 from sfumato.system.device import without_subnormals
 from sfumato.system.lock import held_alone
 from yardstick.cells import Cell
+from yardstick.contenders import CONTENDERS
 from yardstick.problems import PROBLEMS, Places, held_out, make_data
 from yardstick.scores import score
 from yardstick.stored import RESULTS, Figure, is_stored, store, store_curve
@@ -34,7 +35,8 @@ def run_one(cell: Cell, places: Places) -> None:
         known = dict(_measured(folder / "measured.jsonl"))
         with (folder / "measured.jsonl").open("a", encoding="utf-8") as file:
             for test_set in PROBLEMS[cell.problem].test_sets:
-                for number, image in enumerate(held_out(cell.problem, test_set, places)):
+                images = held_out(cell.problem, test_set, places, most=CONTENDERS[cell.contender].images)
+                for number, image in enumerate(images):
                     key = f"{image.group}/{image.name}"
                     if key not in known:
                         values = score(method(image, number), torch.from_numpy(image.truth), PROBLEMS[cell.problem])

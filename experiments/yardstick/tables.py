@@ -7,7 +7,7 @@ import numpy as np
 from bars import Bars
 from yardstick.cells import cells
 from yardstick.claims import report, report_calls
-from yardstick.comparison import geometric_mean, mean_of, ratio, values_of
+from yardstick.comparison import compare, geometric_mean, mean_of, values_of
 from yardstick.contenders import BUDGETS, CONTENDERS, PART_MINUTES, PARTS
 from yardstick.problems import PROBLEMS
 from yardstick.stored import Figure, figures, is_stored
@@ -44,8 +44,7 @@ def _parts(stored: Mapping[str, Sequence[Figure]]) -> list[str]:
         cells = [contender.about]
         for each in stored.values():
             errors = [
-                ratio(*(values_of(each, of, PART_MINUTES, metric) for of in (name, "default")))
-                for metric in ("MAE", "CRPS")
+                compare(each, (name, PART_MINUTES), ("default", PART_MINUTES), metric) for metric in ("MAE", "CRPS")
             ]
             within = values_of(each, name, PART_MINUTES, "within")
             known = [str(error) for error in errors if error is not None]
@@ -75,7 +74,7 @@ def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> l
             continue
         cells = [name]
         for metric in ("MAE", "CRPS"):
-            found = ratio(values_of(stored, name, at, metric), values_of(stored, REFERENCE, minutes, metric))
+            found = compare(stored, (name, at), (REFERENCE, minutes), metric)
             cells.append("" if found is None else str(found))
         cells.append(f"{mean_of(values_of(stored, name, at, 'PSNR')):.2f}")
         cells += [f"{geometric_mean(values_of(stored, name, at, 'MAE', group)):.4g}" for group in groups]

@@ -38,6 +38,22 @@ def test_consistency_of_the_papers_schedule_contains_its_residual() -> None:
     assert schedule.residual(TIMES).square().mean() > 1e-4
 
 
+def test_the_mean_learns_from_all_pixels_or_from_each_image_by_its_own_error() -> None:
+    target = torch.zeros(3, 1, 4, 4, dtype=torch.float64)
+    center = torch.tensor([0.01, 1.0, 3.0], dtype=torch.float64)[:, None, None, None].expand_as(target).requires_grad_()
+    assert float(losses.mean(target, center).detach()) == pytest.approx((1e-4 + 1 + 9) / 3)
+    assert float(losses.mean(target, center, "rmse").detach()) == pytest.approx((0.01 + 1 + 3) / 3, rel=1e-5)
+    (slope,) = torch.autograd.grad(losses.mean(target, center, "rmse"), center)
+    # |y - mu| has the same slope everywhere, however large the error.
+    torch.testing.assert_close(slope, torch.full_like(slope, 1 / (3 * 16)), rtol=1e-5, atol=0)
+
+
+def test_an_exact_image_has_a_finite_slope() -> None:
+    exact = torch.zeros(1, 1, 4, 4, requires_grad=True)
+    (slope,) = torch.autograd.grad(losses.mean(torch.zeros(1, 1, 4, 4), exact, "rmse"), exact)
+    assert torch.equal(slope, torch.zeros_like(slope))
+
+
 def test_smoothness_is_a_mean_over_every_image_of_the_batch() -> None:
     """The reference code regularises the first image only."""
     each = [losses.smoothness(Schedule(RATES[i : i + 1], SCHEDULE.warp, 2.0), TIMES[i : i + 1]) for i in range(2)]

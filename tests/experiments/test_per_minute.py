@@ -10,7 +10,7 @@ from scipy import stats
 
 from yardstick import problems, running, stored
 from yardstick.cells import Cell, cells, recipe_of
-from yardstick.comparison import ratio, values_of
+from yardstick.comparison import compare, ratio, values_of
 from yardstick.contenders import CONTENDERS
 from yardstick.problems import PROBLEMS, Places
 from yardstick.scores import BANDS, Restored, score
@@ -46,6 +46,16 @@ def test_values_are_those_of_images_that_all_seeds_have() -> None:
     figures = [Figure(name, 4.0, seed, "test", image, "MAE", value) for name, seed, image, value in rows]
     np.testing.assert_array_equal(values_of(figures, "a", 4.0, "MAE"), [[2.0], [4.0]])
     assert values_of(figures, "a", 30.0, "MAE").size == 0
+
+
+def test_contenders_are_compared_on_the_images_that_both_have() -> None:
+    rows = [("a", "x", 1.0), ("a", "y", 2.0), ("a", "z", 6.0), ("b", "y", 4.0), ("b", "z", 3.0), ("b", "w", 9.0)]
+    figures = [Figure(name, 4.0, 0, "test", image, "MAE", value) for name, image, value in rows]
+    found = compare(figures, ("a", 4.0), ("b", 4.0), "MAE")
+    assert found is not None
+    assert found.value == pytest.approx((2 / 4 * 6 / 3) ** 0.5)
+    assert found.images == 2
+    assert compare(figures, ("a", 4.0), ("b", 30.0), "MAE") is None
 
 
 def test_every_contender_has_a_recipe_for_its_problems(tmp_path: Path) -> None:

@@ -44,6 +44,19 @@ def test_white_noise_on_white_images_is_shrunk_as_wiener_says() -> None:
     torch.testing.assert_close(fitted.weight[0, 0], expected, atol=0.01, rtol=0)
 
 
+def test_images_count_evenly_by_the_inverse_of_their_error() -> None:
+    """Two images that need different factors, one a hundred times brighter: evenly, its factor does not decide."""
+    bright, faint = 100 * images(6, 1, 1, 32, 32).float(), images(7, 1, 1, 32, 32).float()
+    inputs, targets = torch.cat([bright, faint]), torch.cat([2 * bright, 4 * faint])
+    plain, even = (LinearFilter(1, 1, side=1).fit([(inputs, targets)], ridge=0, evenly=way) for way in (False, True))
+    assert float(plain.weight) == pytest.approx(2, abs=1e-3)
+    # Mean square errors are those of the factors 1 and 3: weights 1 / 1e4 and 1 / 9, for powers 1e4 and 1.
+    weights = [float(1 / (image - target).square().mean()) for image, target in zip(inputs, targets, strict=True)]
+    added = 1 + float((inputs - targets).square().mean()) / 1000 * weights[1]  # for the faint image alone it matters
+    powers = [weights[0] * float(bright.square().mean()), weights[1] / added * float(faint.square().mean())]
+    assert float(even.weight) == pytest.approx((2 * powers[0] + 4 * powers[1]) / sum(powers), rel=0.02)
+
+
 def test_beyond_the_border_pixels_are_copies() -> None:
     fitted = LinearFilter(1, 1, side=3)
     fitted.weight.fill_(1 / 9)

@@ -5,7 +5,7 @@ r"""The training objective, one function per term; every term is a mean over pix
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ __all__ = [
     "LEAST_WEIGHT",
     "Evened",
     "Losses",
+    "MeanError",
     "consistency",
     "diffusion",
     "mean",
@@ -30,6 +31,13 @@ __all__ = [
     "with_gradient_times",
 ]
 
+MeanError = Literal["mse", "rmse"]
+"""What the mean learns from: with ``mse``, images with large errors decide all; with ``rmse``, each image counts by the
+inverse of its own error, so that faint or easy ones are learned as well."""
+
+_LEAST_SQUARE = 1e-10
+"""Added to an image's mean square error, whose root has no gradient at 0."""
+
 LEAST_WEIGHT = 1e-3
 """Below this weight (SNR above 2e4) the schedule gets less than its gradient; at t = 0 it would be 0 times infinity."""
 
@@ -42,7 +50,7 @@ class Losses(NamedTuple):
     consistency: Tensor
     smoothness: Tensor
     mean: Tensor
-    """Mean square error of the mean network; 0 without one."""
+    """Error of the mean network; 0 without one."""
     scale: Tensor
     """Error of the scale network, a negative log-likelihood; 0 without one."""
     reconstruction: Tensor
@@ -210,9 +218,19 @@ def snr_smoothness(schedule: Schedule, t: Tensor, *, t_min: float = 0.1) -> Tens
     return schedule.snr(t_min + (1 - t_min) * t, order=2).square().mean()
 
 
-def mean(target: Tensor, center: Tensor) -> Tensor:
-    """Mean square error of a mean network's output ``center``, in the target's units."""
-    return (target - center).square().mean()
+def mean(target: Tensor, center: Tensor, error: MeanError = "mse") -> Tensor:
+    r"""Error of a mean network's output ``center``, in the target's units.
+
+    Args:
+        target: Shape (B, C, *spatial).
+        center: Same shape.
+        error: ``mse``, the mean square over all pixels; or ``rmse``, the mean over images of their root mean square,
+            :math:`\frac1B \sum_i (\frac1n |y_i - \mu_i|^2)^{1/2}`.
+    """
+    square = (target - center).square()
+    if error == "mse":
+        return square.mean()
+    return (square.flatten(1).mean(1) + _LEAST_SQUARE).sqrt().mean()
 
 
 def scale(left: Tensor, log_sigma: Tensor) -> Tensor:

@@ -84,6 +84,7 @@ class CVDM(nn.Module):
         predicts: What ``network`` outputs.
         objective: The error the network learns from; by default ``min_snr`` for velocity and ``noise`` for noise.
         mean_network: Maps the condition to the mean (B, C, *spatial).
+        mean_error: The error that it learns from, ``mse`` or ``rmse``; see :func:`~sfumato.diffusion.losses.mean`.
         start: Maps the condition to a first estimate (B, C, *spatial), such as a
             :class:`~sfumato.nn.linear_filter.LinearFilter`; the mean network sees it after the condition.
         finish: Maps the sum of both to the centre, such as a linear filter fitted once the mean has been learned: a
@@ -126,6 +127,7 @@ class CVDM(nn.Module):
         predicts: Predicts = "velocity",
         objective: Objective | None = None,
         mean_network: Callable[[Tensor], Tensor] | None = None,
+        mean_error: losses.MeanError = "mse",
         start: Callable[[Tensor], Tensor] | None = None,
         finish: Callable[[Tensor], Tensor] | None = None,
         reader: Callable[[Tensor], Tensor] | None = None,
@@ -141,6 +143,7 @@ class CVDM(nn.Module):
         _check_choice("predicts", predicts, get_args(Predicts))
         objective = objective or ("min_snr" if predicts == "velocity" else "noise")
         _check_choice("objective", objective, get_args(Objective))
+        _check_choice("mean_error", mean_error, get_args(losses.MeanError))
         _check_choice("smoothness", smoothness, get_args(Smoothness))
         if residual and (mean_network is not None or start is not None):
             raise ValueError(
@@ -165,6 +168,7 @@ class CVDM(nn.Module):
         self.predicts = predicts
         self.objective: Objective = objective
         self.mean_network = mean_network
+        self.mean_error: losses.MeanError = mean_error
         self.start = start
         self.finish = finish
         self.reader = reader
@@ -344,7 +348,9 @@ class CVDM(nn.Module):
         """The terms that mean network and scale network learn from; 0 for one that does not learn."""
         nothing = target.new_zeros(())
         learns_mean = self.mean_network is not None and self.learns in ("all", "mean")
-        mean = losses.mean(target, known.center) if learns_mean and known.center is not None else nothing
+        mean = nothing
+        if learns_mean and known.center is not None:
+            mean = losses.mean(target, known.center, self.mean_error)
         if not isinstance(known.scale, Tensor) or self._holds_scale:
             return mean, nothing
         return mean, self._scale_loss(target, known.center, known.scale)
@@ -366,7 +372,7 @@ class CVDM(nn.Module):
     def _only_mean(self, condition: Tensor, target: Tensor) -> Losses:
         center = self.center(condition)
         assert center is not None, "only a model with a mean network learns its mean alone"
-        return Losses.of_mean(losses.mean(target, center))
+        return Losses.of_mean(losses.mean(target, center, self.mean_error))
 
     def _weight(self, schedule: Schedule, t: Tensor, log_gamma: Tensor) -> Tensor | None:
         """Weight of the square error at times t, shape of the rate; None for 1."""

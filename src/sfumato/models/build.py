@@ -114,6 +114,7 @@ def _assemble(
         predicts=model.predicts,
         objective=model.objective,
         mean_network=_mean(model, condition_channels, target_channels),
+        mean_error=model.mean_error,
         start=_start(model, condition_channels, target_channels),
         finish=LinearFilter.identity(target_channels, ndim=model.ndim) if model.linear_finish else None,
         reader=_reader(model, condition_channels, target_channels),

@@ -20,6 +20,7 @@ _MEAN_FIRST: Mapping[str, Mapping[str, Any]] = {
     "model": {
         "activation": "silu",
         "mean_network": True,
+        "mean_error": "rmse",
         "linear_start": True,
         "linear_finish": True,
         "read_once": True,

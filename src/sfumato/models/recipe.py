@@ -117,6 +117,8 @@ class ModelRecipe(Section):
     """Diffuse the difference between target and input; `last` for the input's last channels, if they are a guess."""
     mean_network: bool = False
     """Zero-mean diffusion: also train a mean network, and diffuse the difference between target and mean."""
+    mean_error: Literal["mse", "rmse"] = "mse"
+    """Error the mean learns from: `mse` of all pixels, or mean `rmse` of patches, so that faint ones count too."""
     linear_start: bool = False
     """Start from the best linear filter of the training pairs, found in closed form; the mean network corrects it."""
     linear_finish: bool = False

@@ -81,7 +81,7 @@ class LinearFilter(nn.Module):
         return convolve(padded, self.weight.to(images.dtype), self.bias.to(images.dtype))
 
     @torch.no_grad()
-    def fit(self, pairs: Iterable[tuple[Tensor, Tensor]], *, ridge: float = _RIDGE) -> Self:
+    def fit(self, pairs: Iterable[tuple[Tensor, Tensor]], *, ridge: float = _RIDGE, evenly: bool = False) -> Self:
         """Set the kernel to the least-squares solution over all pixels whose neighbourhood lies inside its image.
 
         Images without such pixels are continued beyond their edges, as :meth:`forward` does.
@@ -89,20 +89,22 @@ class LinearFilter(nn.Module):
         Args:
             pairs: Batches of inputs (B, in_channels, *spatial) and targets (B, out_channels, *spatial).
             ridge: Weight of the kernel's square, relative to the inputs' mean square.
+            evenly: Inputs are estimates of the targets, and each image counts by the inverse of its mean square error,
+                so that those with large errors do not decide alone.
         """
         unknowns = self.weight[0].numel() + 1
         gram = torch.zeros(unknowns, unknowns, dtype=torch.float64)
         moments = torch.zeros(unknowns, len(self.weight), dtype=torch.float64)
         for inputs, targets in pairs:
-            edge = self.reach
+            edge, weights = self.reach, _inverse_errors(inputs, targets) if evenly else [1.0] * len(inputs)
             if min(inputs.shape[2:]) <= 2 * self.reach:
                 inputs, edge = F.pad(inputs, [self.reach] * (2 * self.ndim), mode="replicate"), 0
-            for image, target in zip(inputs, targets, strict=True):
+            for image, target, weight in zip(inputs, targets, weights, strict=True):
                 seen = self._neighbourhoods(image.float())
                 inner = (slice(None), *[slice(edge, length - edge) for length in target.shape[1:]])
                 wanted = target[inner].float().flatten(1).T
-                gram += (seen.T @ seen).double()
-                moments += (seen.T @ wanted).double()
+                gram += weight * (seen.T @ seen).double()
+                moments += weight * (seen.T @ wanted).double()
         size = max(float(gram.diagonal()[:-1].mean()), torch.finfo(torch.float32).tiny)  # blank images have none
         penalty = torch.full((unknowns,), ridge * size, dtype=torch.float64)
         penalty[-1] = 0  # the offset is free
@@ -119,3 +121,11 @@ class LinearFilter(nn.Module):
         # (K, *inner, *kernel) to (*inner, K, *kernel)
         rows = windows.movedim(0, self.ndim).flatten(0, self.ndim - 1).flatten(1)
         return torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
+
+
+def _inverse_errors(inputs: Tensor, targets: Tensor) -> list[float]:
+    """One over each image's mean square error, with a thousandth of the batch's added, as some images are blank."""
+    errors = (inputs - targets).double().square().flatten(1).mean(1)
+    tiny = torch.finfo(torch.float32).tiny
+    weights: list[float] = (errors + errors.mean() / 1000 + tiny).reciprocal().tolist()
+    return weights

@@ -40,7 +40,7 @@ def fit_finish(model: CVDM, batches: PatchBatches) -> None:
     number = max(1, _FINISH_PIXELS // (batches.order.batch_size * batches.patch**batches.source.ndim))
     pairs = itertools.islice(_pairs(batches), number)
     means = ((model.unfinished(condition.to(device)).cpu(), target) for condition, target in pairs)
-    model.finish.fit(means)
+    model.finish.fit(means, evenly=model.mean_error == "rmse")
 
 
 @torch.no_grad()
