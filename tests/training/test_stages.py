@@ -19,7 +19,7 @@ from sfumato.training.loop import Trainer
 from sfumato.training.measured_recipe import steps_in
 from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
-from sfumato.training.stages import stage_at
+from sfumato.training.stages import Stage, stage_at
 from sfumato.training.train import train
 from small_runs import recipe
 
@@ -192,3 +192,14 @@ def test_a_mean_that_learned_nothing_of_use_is_as_good_as_the_linear_start(
     with torch.no_grad():
         errors = [(part(condition) - target).square().mean() for part in (model.center, model.start)]  # type: ignore[misc, operator]
     assert errors[0] <= errors[1]
+
+
+def test_a_scale_that_learns_alone_learns_faster() -> None:
+    """Its few steps decide how wide all samples are; at the denoiser's rate it is still far from its minimum."""
+    settings = TrainRecipe(learning_rate=1e-3, warmup=2)
+    rates = {
+        learns: [Stage(learns, 100, 40).learning_rate(settings, step) for step in range(100, 140)]
+        for learns in ("scale", "rest")
+    }
+    assert rates["scale"] == pytest.approx([5 * rate for rate in rates["rest"]], rel=1e-12)
+    assert max(rates["rest"]) == pytest.approx(1e-3)

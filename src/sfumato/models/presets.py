@@ -27,7 +27,7 @@ _MEAN_FIRST: Mapping[str, Mapping[str, Any]] = {
         "scale_network": True,
         "coloured_noise": True,
     },
-    "train": {"mean_share": 0.8, "scale_share": 0.05},
+    "train": {"mean_share": 0.77, "scale_share": 0.08},
     "sample": {"steps": 8, "solver": "gaussian", "mean": "network", "samples": 4},
 }
 """Mean and scale first; only a diffusion model of U-Nets, whose centre is its mean, can be made so."""

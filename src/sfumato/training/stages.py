@@ -14,6 +14,9 @@ from sfumato.models.student_recipe import StudentRecipe
 
 __all__ = ["Stage", "stage_at", "stages_of"]
 
+_SCALE_SPEED = 5.0
+"""Learning rate of a stage in which the scale learns alone, relative to the others: it is a small network."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -34,11 +37,11 @@ class Stage:
     def learning_rate(self, settings: TrainRecipe, step: int) -> float:
         """Learning rate of a step, counted from 0: a linear rise, then half a cosine down to 0 at the end."""
         warmup = settings.warmup if self.learns == "all" else min(settings.warmup, self.steps // 10)
-        place = step - self.first
+        place, highest = step - self.first, settings.learning_rate * (_SCALE_SPEED if self.learns == "scale" else 1)
         if place < warmup:
-            return settings.learning_rate * (place + 1) / warmup
+            return highest * (place + 1) / warmup
         done = (place - warmup) / max(self.steps - warmup, 1)
-        return settings.learning_rate * (1 + math.cos(math.pi * min(done, 1))) / 2
+        return highest * (1 + math.cos(math.pi * min(done, 1))) / 2
 
     def freezes_statistics(self, step: int) -> bool:
         """Whether batch statistics are frozen: in the second half, and in a student, who keeps its teacher's."""
