@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import say
+from sfumato.cli.settings import choice_of
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -64,6 +65,9 @@ def restore(
     axes: Annotated[
         str | None, Option(help="Axes of the input, letters of STCZYX, if the file does not name them.")
     ] = None,
+    channels: arguments.Channels = None,
+    scene: arguments.Scene = None,
+    times: arguments.Times = None,
     format: Annotated[
         str | None,
         Option(help="If INPUT is a folder: format of the outputs, such as .tif; by default each input's own."),
@@ -126,6 +130,7 @@ def restore(
         batch=batch,
         threads=1 if threads is None and workers else threads,
         fast=fast,
+        choice=choice_of(channels, scene, times),
     )
     if uncertainty == "schedule":
         from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
@@ -140,6 +145,8 @@ def restore(
         _restore_folder(functools.partial(each, device=device, note=note), output, fast=fast)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
+    for told in planned.measured.told_choice:
+        note(told)
     if planned.told_halo is not None and preview is None:
         note(planned.told_halo)
     if dry_run:

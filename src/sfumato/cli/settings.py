@@ -8,6 +8,7 @@ from sfumato.cli.messages import say
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
+    from sfumato.data.images.choice import Choice
     from sfumato.data.sources import PairSource
     from sfumato.models.model_file import LoadedModel
     from sfumato.models.presets import Preset
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLACES",
+    "choice_of",
     "data_of_student",
     "open_tested",
     "places",
@@ -44,6 +46,31 @@ def places(given: dict[str, str | None]) -> list[str]:
     if not any(given.values()):
         return []
     return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in PLACES]
+
+
+def choice_of(channels: list[str] | None, scene: str | None, times: str | None) -> "Choice":
+    """What the options `--channel`, `--scene` and `--time` choose of a file.
+
+    Raises:
+        RecipeError: If the times are no range.
+
+    Example:
+        >>> choice_of(["DAPI"], None, "0:3").times, choice_of(None, None, "5").times, choice_of(None, None, "2:").times
+        ((0, 3), (5, 6), (2, None))
+    """
+    from sfumato.data.images.choice import Choice
+
+    return Choice(tuple(channels or ()), scene, None if times is None else _range(times))
+
+
+def _range(text: str) -> tuple[int, int | None]:
+    first, colon, last = (part.strip() for part in text.partition(":"))
+    is_range = all(part.isdigit() or not part for part in (first, last)) and bool(first or colon)
+    start = int(first or 0)
+    stop = (int(last) if last else None) if colon else start + 1
+    if not is_range or (stop is not None and stop <= start):
+        raise RecipeError(f"--time is {text!r}; expected a range such as 0:3, 2: or :3, or a single time such as 5")
+    return start, stop
 
 
 def recipe_of(path: Path | None, settings: list[str], *, preset: "Preset | None" = None) -> "Recipe":

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sfumato.data.images.choice import WHOLE, Choice
 from sfumato.data.images.convert import check_format
 from sfumato.data.images.identity import identify
 from sfumato.data.images.ome_zarr_writer import Version, plan_levels
@@ -59,6 +60,7 @@ class Settings:
         threads: Torch threads per worker.
         fast: Draw no samples: mean and standard deviation by one read of the image; of a model with mean and scale
             networks. A regression answers as usual.
+        choice: Channels, scene and times of the source; the channels of the model by default, if the source names them.
     """
 
     num_samples: int | None = None
@@ -77,6 +79,7 @@ class Settings:
     batch: int | None = None
     threads: int | None = None
     fast: bool = False
+    choice: Choice = WHOLE
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, before a model is read.
@@ -132,6 +135,12 @@ class Restoration:
         return self.restorer.correction if has_any else None
 
     @property
+    def channel_names(self) -> tuple[str, ...]:
+        """Names of the restored channels: those of the measured ones, if there are as many."""
+        names = self.measured.channel_names
+        return names if len(names) == self.model.info.target_channels else ()
+
+    @property
     def told_halo(self) -> str | None:
         """How far the networks see beyond chunks, if that was measured; None if not, or if there is a single chunk."""
         halo, narrower = max(self.job.plan.halo), self.job.sampling_halo
@@ -184,7 +193,9 @@ def plan_restoration(
     loaded = loaded or load(model, device=device)
     restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps, fast=settings.fast)
     sampled = restorer.sampled
-    measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
+    measured = Measured(
+        str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid, choice=settings.choice
+    )
     kept = sampled.num_samples if settings.keep_samples else 0
     names = name_outputs(*restorer.available(settings.uncertainty), quantiles=settings.quantiles, num_samples=kept)
     files = tuple(_absolute(beside(place, name)) for _, name in names)
@@ -224,6 +235,7 @@ def plan_restoration(
         threads=settings.threads or torch.get_num_threads(),
         ome_zarr=settings.ome_zarr,
         sampling_halo=layout.sampling_halo,
+        source_choice=None if measured.choice == WHOLE else measured.choice,
     )
     places = tuple(o.place for o in outputs) if is_store else files
     has_reach = loaded.info.reach is not None and settings.halo is None and settings.uncertainty == "samples"
