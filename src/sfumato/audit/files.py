@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.images.choice import WHOLE, Choice
 from sfumato.data.images.file_names import take_apart
 from sfumato.data.images.image import Image
 from sfumato.data.images.io import open_image
@@ -20,10 +21,13 @@ Array = NDArray[np.generic]
 
 
 def read_measured(
-    model: LoadedModel, path: str | Path, *, axes: str | None = None, frame: int = 0
+    model: LoadedModel, path: str | Path, *, axes: str | None = None, frame: int = 0, choice: Choice = WHOLE
 ) -> tuple[Array, float | None]:
-    """One frame (K, H, W) as the model takes it, and its pixel size in micrometres if the file states it."""
-    image = open_image(path, axes=axes or model.info.recipe.data.input_axes)
+    """One frame (K, H, W) as the model takes it, and its pixel size in micrometres if the file states it.
+
+    Frames are counted in what is chosen of the file.
+    """
+    image = choice.open(path, axes=axes or model.info.recipe.data.input_axes, named=model.info.channels or ())
     size = image.pixel_size.get("X")
     full = full_scale(model.info.recipe.problem, image.dtype)
     return _frame(image, frame, full), None if size is None else size.to("micrometer")

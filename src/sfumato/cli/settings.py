@@ -23,6 +23,7 @@ __all__ = [
     "recipe_of",
     "tested_recipe",
     "training_of_student",
+    "with_choice",
 ]
 
 PLACES = ("inputs", "targets", "manifest", "folder", "store")
@@ -71,6 +72,18 @@ def _range(text: str) -> tuple[int, int | None]:
     if not is_range or (stop is not None and stop <= start):
         raise RecipeError(f"--time is {text!r}; expected a range such as 0:3, 2: or :3, or a single time such as 5")
     return start, stop
+
+
+def with_choice(
+    recipe: "Recipe", channels: list[str] | None, targets: list[str] | None, scene: str | None, times: str | None
+) -> "Recipe":
+    """The recipe with what the options `--channel`, `--target-channel`, `--scene` and `--time` choose of its files."""
+    found = choice_of(channels, scene, times)
+    kept: dict[str, Any] = {"scene": found.scene, "times": found.times, "target_channels": tuple(targets or ())}
+    kept = {name: value for name, value in kept.items() if value not in (None, ())}
+    if channels:  # the targets' are then the same, unless they are given too
+        kept = {"target_channels": None, **kept, "input_channels": found.channels}
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=kept)})
 
 
 def recipe_of(path: Path | None, settings: list[str], *, preset: "Preset | None" = None) -> "Recipe":
@@ -169,8 +182,9 @@ def tested_recipe(
     upsample = not told or any(model.info.upsamples for model in models)
     ndim = models[0].info.recipe.model.ndim if models else 2
     chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}", f"model.ndim={ndim}"])
-    axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}
-    return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)}), False
+    sides = [] if given["store"] else ["input_channels", "target_channels"]
+    kept = {field: getattr(told[0], field) for field in ("input_axes", "target_axes", *sides)} if told else {}
+    return chosen.model_copy(update={"data": chosen.data.model_copy(update=kept)}), False
 
 
 def open_tested(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> "PairSource":
@@ -181,7 +195,8 @@ def open_tested(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> 
     if is_own:
         say(_OWN_TEST)
     shares = any(takes_shares(model.info.recipe.problem) for model in models)
-    return open_test_set(recipe, shares=shares, is_own=is_own)
+    named = next((model.info.channels for model in models), None) or ()
+    return open_test_set(recipe, shares=shares, is_own=is_own, named=named)
 
 
 def _check_own(data: "DataRecipe", from_recipe: bool, *, what: str = "test images") -> None:

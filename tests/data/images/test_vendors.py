@@ -14,11 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import tifffile
+from typer.testing import CliRunner
 
 from fuzz_readers import KINDS, MOST_BYTES, MOST_SECONDS, Edit, try_file
+from sfumato.cli import app
 from sfumato.data.images.image import Image
-from sfumato.data.images.io import open_image
+from sfumato.data.images.io import open_image, write_image
 from sfumato.restoration.folder import FailedImagesError, restore_folder
+from sfumato.restoration.planning import Settings
+from sfumato.restoration.run import restore_file
 from sfumato.system.errors import ImageError, UnknownFormatError
 from untrained_models import write_model
 
@@ -194,6 +199,27 @@ def test_a_file_of_one_scene_has_no_second(tmp_path: Path) -> None:
     assert open_image(tmp_path / "a.npy", scene=0).scenes == ()
     with pytest.raises(ImageError, match="has one scene, and 1 was asked for"):
         open_image(tmp_path / "a.npy", scene=1)
+
+
+def test_a_series_is_restored_on_one_channel_by_workers(tmp_path: Path) -> None:
+    """Three times, five planes, two channels: the second alone becomes an OME-TIFF that names it."""
+    file = next(file for file in FILES if file.name.startswith("CellDivision"))
+    model, source = write_model(tmp_path / "model.safetensors", scale=3000.0), str(place_of(file))
+    chosen = ["--channel", "LED470", "--samples", "2", "--steps", "2", "--chunk", "256"]
+    command = ["restore", str(model), source, str(tmp_path / "one.ome.tif"), *chosen, "--workers", "1"]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 0, found.output
+    restored = open_image(tmp_path / "one.ome.tif")
+    assert (restored.axes, restored.shape, restored.channel_names) == ("TZYX", (3, 5, 170, 240), ("LED470",))
+    assert restored.pixel_size["Z"].to("micrometer") == pytest.approx(0.32)
+    with tifffile.TiffFile(tmp_path / "one.ome.tif") as tiff:
+        assert 'Name="LED470"' in str(tiff.ome_metadata)
+        assert "LED555" not in str(tiff.ome_metadata)
+    # The same pixels as from a file that has this channel alone.
+    write_image(tmp_path / "alone.tif", open_image(source).read({"C": 1}), axes="TZYX")
+    alone = Settings(num_samples=2, num_steps=2, chunk=256)
+    same = restore_file(model, tmp_path / "alone.tif", tmp_path / "same.tif", alone)
+    assert np.allclose(restored.read(), open_image(same[0]).read(), rtol=1e-4, atol=0.1)
 
 
 @pytest.mark.parametrize("suffix", LIBRARIES)
