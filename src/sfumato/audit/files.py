@@ -10,6 +10,8 @@ from sfumato.data.images.choice import WHOLE, Choice
 from sfumato.data.images.file_names import take_apart
 from sfumato.data.images.image import Image
 from sfumato.data.images.io import open_image
+from sfumato.data.images.sidecar import origin_of
+from sfumato.data.images.whole_numbers import as_values
 from sfumato.data.sources import FrameReader
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.registry import full_scale
@@ -44,7 +46,8 @@ def read_restored(
     full = full_scale(model.info.recipe.problem, open_image(measured).dtype)
     stem, suffix = map(glob.escape, take_apart(path.name))
     beside = sorted(path.parent.glob(f"{stem}_sample[0-9][0-9][0-9]{suffix}"))
-    restored, *samples = (_frame(open_image(place, axes=axes), frame, full) for place in [path, *beside])
+    images = (as_values(open_image(place, axes=axes), origin_of(place)) for place in [path, *beside])
+    restored, *samples = (_frame(image, frame, full) for image in images)
     return restored, np.stack(samples) if len(samples) > 1 else None
 
 

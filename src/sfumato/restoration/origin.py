@@ -20,8 +20,8 @@ from sfumato.system.version import __version__
 __all__ = ["check_origin", "differences", "is_without_input", "provenance"]
 
 _MODEL, _INPUT = "model_sha256", "input_digest"
-_SAID_ONLY = {"sfumato", "notes", "channels"}
-"""Version, notes added during the work, names of channels: they do not make it a different image."""
+_SAID_ONLY = {"sfumato", "notes", "channels", "scale", "offset"}
+"""Version, notes added during the work, names of channels, and what follows from the values: no different image."""
 
 
 def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
@@ -32,6 +32,7 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     notes |= {"chunk": list(job.plan.chunk), "halo": list(job.plan.halo), "tile": job.tile}
     chosen = {} if job.source_choice is None else dataclasses.asdict(job.source_choice)
     notes |= {"chosen": {name: value for name, value in chosen.items() if value}} if chosen else {}
+    notes |= {"dtype": "uint16"} if restoration.is_scaled else {}
     notes |= {"channels": list(restoration.channel_names)} if restoration.channel_names else {}
     notes |= {} if job.sampling_halo is None else {"sampling_halo": job.sampling_halo}
     if not restoration.model.model.draws_samples:

@@ -7,7 +7,7 @@ progress.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,6 +35,8 @@ _FEWEST_GREY_LEVELS = 16
 """Grey levels between the ends of a model's targets, for a picture worth looking at."""
 _COARSEST = 512
 """The pyramid ends with the first level whose sides are no longer than this."""
+_SCALED = (".tif", ".tiff", ".npy", ".mrc")
+"""Formats of whole numbers with a scale: a store is written chunk by chunk, and PNG holds whole numbers anyway."""
 FORMATS = (".zarr", ".tif", ".tiff", ".png", ".npy", ".mrc")
 
 
@@ -60,6 +62,7 @@ class Settings:
         threads: Torch threads per worker.
         fast: Draw no samples: mean and standard deviation by one read of the image; of a model with mean and scale
             networks. A regression answers as usual.
+        dtype: Type of the pixels in files; ``uint16`` for whole numbers with a scale that is noted in the file.
         choice: Channels, scene and times of the source; the channels of the model by default, if the source names them.
     """
 
@@ -80,6 +83,7 @@ class Settings:
     threads: int | None = None
     fast: bool = False
     choice: Choice = WHOLE
+    dtype: Literal["float32", "uint16"] = "float32"
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, before a model is read.
@@ -114,6 +118,7 @@ class Restoration:
         model: The loaded model.
         measured: The image to restore.
         has_measured_halo: Whether the halo is the model's measured reach.
+        is_scaled: Whether the files hold whole numbers with a scale.
     """
 
     job: Job
@@ -122,6 +127,7 @@ class Restoration:
     model: LoadedModel
     measured: Measured
     has_measured_halo: bool = False
+    is_scaled: bool = False
 
     @property
     def restorer(self) -> Restorer:
@@ -152,7 +158,9 @@ class Restoration:
     def dtype_of(self, file: str) -> np.dtype[Any] | None:
         """Type of the pixels in one of the files, or None if it is a PNG that cannot hold them."""
         is_png = Path(file).suffix.lower() == ".png"
-        return png_dtype(self.model, self.measured.dtype) if is_png else np.dtype(np.float32)
+        if is_png:
+            return png_dtype(self.model, self.measured.dtype)
+        return np.dtype(np.uint16 if self.is_scaled else np.float32)
 
     @property
     def is_store(self) -> bool:
@@ -190,6 +198,11 @@ def plan_restoration(
     is_store = suffix == ".zarr"
     if suffix not in FORMATS or ("://" in place and not is_store):
         raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
+    if settings.dtype == "uint16" and suffix not in _SCALED:
+        raise ImageError(
+            f"the output is {place}, as uint16 with a scale; expected {', '.join(_SCALED)}, which are written when all "
+            "values are known; rename it, or leave out the type"
+        )
     loaded = loaded or load(model, device=device)
     restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps, fast=settings.fast)
     sampled = restorer.sampled
@@ -239,7 +252,7 @@ def plan_restoration(
     )
     places = tuple(o.place for o in outputs) if is_store else files
     has_reach = loaded.info.reach is not None and settings.halo is None and settings.uncertainty == "samples"
-    planned = Restoration(job, folder, places, loaded, measured, has_reach)
+    planned = Restoration(job, folder, places, loaded, measured, has_reach, settings.dtype == "uint16")
     if not is_store:
         _check_format(planned)
     return planned

@@ -8,6 +8,7 @@ import numpy as np
 
 from sfumato.data.images.convert import copy_image
 from sfumato.data.images.output import OutputImage
+from sfumato.data.images.whole_numbers import Scale, as_stored, scale_for
 from sfumato.restoration.begun import begin, begun_output, check_job, check_stores, is_finished
 from sfumato.restoration.engines import Engine, InProcess
 from sfumato.restoration.job import Job, Plan
@@ -218,12 +219,25 @@ def _create_outputs(restoration: Restoration, *, is_resumed: bool = False, is_re
 
 def _copy_out(restoration: Restoration) -> None:
     """Copy finished stores into files; after a kill, complete files remain and the rest is copied again."""
-    for output, file in zip(restoration.job.outputs, restoration.files, strict=True):
-        store = OutputImage.open(output.place)
+    stores = [OutputImage.open(output.place) for output in restoration.job.outputs]
+    scales = _scales(restoration, stores) if restoration.is_scaled else [None] * len(stores)
+    for store, file, scale in zip(stores, restoration.files, scales, strict=True):
         if Path(file).exists():
             check_origin(Path(file), store.metadata)  # someone may have put another file there meanwhile
             continue
-        copy_image(store.image(), file, store.metadata, dtype=restoration.dtype_of(file))
+        image = store.image() if scale is None else as_stored(store.image(), scale)
+        notes = store.metadata if scale is None else {**store.metadata, **scale._asdict()}
+        copy_image(image, file, notes, dtype=restoration.dtype_of(file))
+
+
+def _scales(restoration: Restoration, stores: Sequence[OutputImage]) -> list[Scale]:
+    """The scale of each output: one for all that can be compared with the mean, one for what shows uncertainty."""
+    is_spread = [output.content in ("std", "schedule") for output in restoration.job.outputs]
+    chosen = {
+        kind: scale_for(store.image() for store, other in zip(stores, is_spread, strict=True) if other == kind)
+        for kind in set(is_spread)
+    }
+    return [chosen[kind] for kind in is_spread]
 
 
 def _note_memory(job: Job, folder: Path, outcome: Outcome) -> None:
