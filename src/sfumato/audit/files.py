@@ -15,6 +15,7 @@ from sfumato.data.images.whole_numbers import as_values
 from sfumato.data.sources import FrameReader
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.registry import full_scale
+from sfumato.restoration.passed_through import restored_of
 from sfumato.system.errors import ImageError
 
 __all__ = ["read_measured", "read_restored"]
@@ -46,9 +47,14 @@ def read_restored(
     full = full_scale(model.info.recipe.problem, open_image(measured).dtype)
     stem, suffix = map(glob.escape, take_apart(path.name))
     beside = sorted(path.parent.glob(f"{stem}_sample[0-9][0-9][0-9]{suffix}"))
-    images = (as_values(open_image(place, axes=axes), origin_of(place)) for place in [path, *beside])
-    restored, *samples = (_frame(image, frame, full) for image in images)
+    restored, *samples = (_frame(_values(place, axes), frame, full) for place in [path, *beside])
     return restored, np.stack(samples) if len(samples) > 1 else None
+
+
+def _values(path: Path, axes: str | None) -> Image:
+    """The restored channels of a file, in the units of the measurement."""
+    notes = origin_of(path)
+    return restored_of(as_values(open_image(path, axes=axes), notes), notes)
 
 
 def _frame(image: Image, frame: int, full: float) -> Array:

@@ -57,7 +57,8 @@ TargetChannels = Annotated[
     ),
 ]
 Scene = Annotated[
-    str | None, Option(help="Scene (position, series) of a file with several, by name or number from 0; by default the first.")
+    str | None,
+    Option(help="Scene (position, series) of a file with several, by name or number from 0; by default the first."),
 ]
 Times = Annotated[
     str | None, Option("--time", metavar="FIRST:LAST", help="Times to take, such as 0:3 for the first three, or 5.")

@@ -72,6 +72,9 @@ def restore(
         str | None,
         Option(help="If INPUT is a folder: format of the outputs, such as .tif; by default each input's own."),
     ] = None,
+    pass_through: Annotated[
+        bool, Option("--pass-through", help="Copy the other channels of INPUT untouched to the file of the mean.")
+    ] = False,
     dtype: Annotated[
         Literal["float32", "uint16"],
         Option(
@@ -139,6 +142,7 @@ def restore(
         fast=fast,
         choice=choice_of(channels, scene, times),
         dtype=dtype,
+        pass_through=pass_through,
     )
     if uncertainty == "schedule":
         from sfumato.diffusion.uncertainty import SCHEDULE_NOTE

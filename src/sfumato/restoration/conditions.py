@@ -46,6 +46,8 @@ class Measured:
         choice: What is taken of the source, in numbers.
         told_choice: What was taken without being asked for, in words.
         channel_names: Names of the measured channels, if known.
+        all_names: Names of all channels of the source, if known.
+        is_on_source_grid: Whether the target grid is that of the source.
         axes: Spatial axes.
         source_axes: All axes of the source.
         dtype: Type of its pixels.
@@ -76,13 +78,14 @@ class Measured:
         self.choice = choice.resolved(whole, named=model.info.channels or ())
         self.told_choice = _told_choice(choice, self.choice, whole)
         image = self.choice.of(whole)
-        self.channel_names = image.channel_names
+        self.channel_names, self.all_names = image.channel_names, whole.channel_names
         frames = FrameReader(image, model.info.recipe.model.ndim)
         computed = _completion(model.info)
         seen: Frames = frames
         if computed is not None and frames.channels == computed.measured:  # others may have all channels already
             seen = CompletedFrames(frames, computed)
         factor = (1,) * len(frames.spatial) if on_target_grid else upsampling_factor(model)
+        self.is_on_source_grid = max(factor) == 1
         on_grid = seen if max(factor) == 1 else UpsampledFrames(seen, factor)
         self.name, self.axes, self.source_axes, self.dtype = image.name, frames.axes, image.axes, image.dtype
         self.num_frames, self.frame_axes, self.frame_shape = frames.num_frames, frames.frame_axes, frames.frame_shape

@@ -33,7 +33,10 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     chosen = {} if job.source_choice is None else dataclasses.asdict(job.source_choice)
     notes |= {"chosen": {name: value for name, value in chosen.items() if value}} if chosen else {}
     notes |= {"dtype": "uint16"} if restoration.is_scaled else {}
-    notes |= {"channels": list(restoration.channel_names)} if restoration.channel_names else {}
+    names = restoration.channel_names
+    if restoration.passes_through and output.content == "mean":
+        notes["passed_through"], names = True, restoration.measured.all_names
+    notes |= {"channels": list(names)} if names else {}
     notes |= {} if job.sampling_halo is None else {"sampling_halo": job.sampling_halo}
     if not restoration.model.model.draws_samples:
         return {**notes, "content": "regression"}

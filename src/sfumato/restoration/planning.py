@@ -25,6 +25,7 @@ from sfumato.restoration.intervals import check_fast
 from sfumato.restoration.job import Job, Plan
 from sfumato.restoration.layout import Halo, Layout, choose_layout
 from sfumato.restoration.outputs import as_begun, beside, name_outputs
+from sfumato.restoration.passed_through import check_passing
 from sfumato.restoration.restorer import Restorer, Uncertainty
 from sfumato.system.bounds import seed_of, whole
 from sfumato.system.errors import ImageError
@@ -63,6 +64,7 @@ class Settings:
         fast: Draw no samples: mean and standard deviation by one read of the image; of a model with mean and scale
             networks. A regression answers as usual.
         dtype: Type of the pixels in files; ``uint16`` for whole numbers with a scale that is noted in the file.
+        pass_through: Copy the channels that are not chosen to the file of the mean.
         choice: Channels, scene and times of the source; the channels of the model by default, if the source names them.
     """
 
@@ -84,6 +86,7 @@ class Settings:
     fast: bool = False
     choice: Choice = WHOLE
     dtype: Literal["float32", "uint16"] = "float32"
+    pass_through: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, before a model is read.
@@ -119,6 +122,7 @@ class Restoration:
         measured: The image to restore.
         has_measured_halo: Whether the halo is the model's measured reach.
         is_scaled: Whether the files hold whole numbers with a scale.
+        passes_through: Whether the file of the mean has the source's other channels too.
     """
 
     job: Job
@@ -128,6 +132,7 @@ class Restoration:
     measured: Measured
     has_measured_halo: bool = False
     is_scaled: bool = False
+    passes_through: bool = False
 
     @property
     def restorer(self) -> Restorer:
@@ -252,7 +257,10 @@ def plan_restoration(
     )
     places = tuple(o.place for o in outputs) if is_store else files
     has_reach = loaded.info.reach is not None and settings.halo is None and settings.uncertainty == "samples"
-    planned = Restoration(job, folder, places, loaded, measured, has_reach, settings.dtype == "uint16")
+    if settings.pass_through:
+        check_passing(place, measured, channels)
+    as_asked = settings.dtype == "uint16", settings.pass_through
+    planned = Restoration(job, folder, places, loaded, measured, has_reach, *as_asked)
     if not is_store:
         _check_format(planned)
     return planned

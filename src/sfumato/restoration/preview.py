@@ -14,6 +14,7 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.figures.panels import draw_panel
 from sfumato.restoration.in_memory import restore_region
 from sfumato.restoration.layout import middle
+from sfumato.restoration.passed_through import restored_of
 from sfumato.restoration.planning import Restoration
 
 __all__ = ["draw_preview", "draw_result"]
@@ -50,7 +51,8 @@ def draw_result(restoration: Restoration, path: Path) -> Path:
     shown = [frames.read(frame, corner, size)]
     places = dict(zip(frames.frame_axes, np.unravel_index(frame, frames.frame_shape), strict=True))
     for file in restoration.files[:2]:
-        image = as_values(open_image(file), origin_of(file))
+        notes = origin_of(file)
+        image = restored_of(as_values(open_image(file), notes), notes)
         region: dict[str, slice | int] = {axis: int(at) for axis, at in places.items() if axis in image.axes}
         region |= {axis: slice(c, c + s) for axis, c, s in zip(frames.axes, corner, size, strict=True)}
         pixels = image.read(region)
