@@ -12,6 +12,7 @@ from pair_folders import TINY
 from sfumato.cli import app
 from sfumato.data.images.io import open_image, write_image
 from sfumato.models.recipe import parse
+from sfumato.system.errors import RecipeError
 from sfumato.training.preparation import open_held_out
 
 SHAPE = (24, 32)
@@ -165,3 +166,16 @@ def test_choosing_in_a_packed_store_is_refused(folders: Path, tmp_path: Path) ->
     found = run("train", "--set", f"data.store={tmp_path / 'a.zarr'}", "--out", tmp_path / "run", *settings)
     assert found.exit_code == 2
     assert "choose before packing" in found.stderr
+
+
+@pytest.mark.parametrize("times", [[3, 1], [-1, 2], [2, 2]])
+def test_an_empty_range_of_times_is_refused_in_a_recipe(times: list[int]) -> None:
+    with pytest.raises(RecipeError, match="give the first and the last"):
+        parse(json.dumps({"data": {"times": times}}))
+
+
+def test_a_recipe_without_choices_takes_all() -> None:
+    data = parse("").data
+    assert not data.chooses
+    assert (data.input_channels, data.target_channels, data.scene, data.times) == (None, None, None, None)
+    assert parse('data: {scene: "2", times: [1, null], input_channels: [GFP, 0]}').data.input_channels == ("GFP", 0)
