@@ -42,7 +42,7 @@ def test_other_channels_stay_as_they_are(folder: Path, name: str) -> None:
     pixels, alone = joined.read(), open_image(folder / "alone.tif").read()
     assert np.array_equal(pixels[:, [0, 2]], PIXELS[:, [0, 2]])
     assert np.array_equal(pixels[:, 1], alone)
-    assert np.array_equal(open_image(folder / name.replace("all", "all_std"), axes="TYX").read().shape, alone.shape)
+    assert open_image(folder / name.replace("all", "all_std"), axes="TYX").shape == alone.shape
     if name.endswith(".tif"):
         assert joined.channel_names == tuple(NAMES)
         image, _ = read_restored(load(folder / "model.safetensors"), folder / name, folder / "cells.ome.tif", frame=1)
@@ -57,7 +57,7 @@ def test_a_part_of_the_times_as_uint16(folder: Path) -> None:
     options = ["--channel", "Cy5", "--time", "1:", "--pass-through", "--dtype", "uint16"]
     assert restore(folder, "part.tif", *options).exit_code == 0
     stored = open_image(folder / "part.tif")
-    assert (stored.axes, stored.shape, stored.dtype) == ("CYX", (3, 40, 48), np.uint16)
+    assert (stored.axes, stored.shape, stored.dtype.name) == ("CYX", (3, 40, 48), "uint16")
     values = as_values(stored, origin_of(folder / "part.tif")).read()
     assert np.array_equal(values[:2], PIXELS[1, :2])
 
