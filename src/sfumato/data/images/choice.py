@@ -110,6 +110,7 @@ def told_channel_names(image: Image) -> str:
     """Numbers and names of the channels of an image.
 
     Example:
+        >>> from dataclasses import replace
         >>> from sfumato.data.images.pixels import ArrayImage
         >>> image = ArrayImage.of(np.zeros((2, 4, 4)), axes="CYX", name="two")
         >>> told_channel_names(replace(image, channel_names=("DAPI", "GFP"))), told_channel_names(image)
