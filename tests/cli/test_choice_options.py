@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 import sfumato
 from pair_folders import TINY
 from sfumato.cli import app
+from sfumato.cli.settings import data_of_student
 from sfumato.data.images.io import open_image, write_image
 from sfumato.models.recipe import parse
 from sfumato.system.errors import RecipeError
@@ -179,3 +180,12 @@ def test_a_recipe_without_choices_takes_all() -> None:
     assert not data.chooses
     assert (data.input_channels, data.target_channels, data.scene, data.times) == (None, None, None, None)
     assert parse('data: {scene: "2", times: [1, null], input_channels: [GFP, 0]}').data.input_channels == ("GFP", 0)
+
+
+def test_a_student_takes_what_a_packed_store_holds(model: Path) -> None:
+    given = {"inputs": None, "targets": None, "manifest": None, "folder": None}
+    taught = sfumato.load(model).info.recipe
+    stored = data_of_student(taught, {**given, "store": "pairs.zarr"}, is_trusted=False)
+    assert (stored.store, stored.chooses) == ("pairs.zarr", False)
+    files = data_of_student(taught, {**given, "inputs": "a", "targets": "b", "store": None}, is_trusted=False)
+    assert (files.input_channels, files.times) == (("GFP",), (0, 1))

@@ -151,7 +151,9 @@ def data_of_student(recipe: "Recipe", given: dict[str, str | None], *, is_truste
             f"the teacher learned the problem {recipe.problem!r}, which reads a data set; give --folder, or a packed "
             "--store"
         )
-    return recipe.data.model_copy(update=given)
+    # A packed store holds what was chosen when it was packed.
+    unchosen = dict.fromkeys(("input_channels", "target_channels", "scene", "times")) if given["store"] else {}
+    return recipe.data.model_copy(update={**given, **unchosen})
 
 
 def tested_recipe(
