@@ -37,6 +37,7 @@ LIBRARIES = {
 """Libraries outside the standard one that the modules of a folder may import at their top."""
 
 INSIDE_FUNCTIONS = {
+    "data": {"pylibCZIrw", "nd2", "liffile", "oiffile"},
     "statistics": {"torchmetrics", "scipy"},
     "figures": {"matplotlib"},
     "models": {"huggingface_hub"},

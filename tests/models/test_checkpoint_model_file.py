@@ -90,6 +90,15 @@ def test_the_reach_is_kept_and_a_file_without_it_keeps_its_bytes(tmp_path: Path)
     assert path.read_bytes() == without
 
 
+def test_names_of_channels_are_kept_and_a_file_without_them_keeps_its_bytes(tmp_path: Path) -> None:
+    model, info = make()
+    for name, told in (("plain", info), ("named", dataclasses.replace(info, channels=("GFP",)))):
+        save_model(tmp_path / name, model.state_dict(), told)
+        assert inspect_model(tmp_path / name) == told
+    assert b'channels\\":[\\"GFP' in (tmp_path / "named").read_bytes().replace(b" ", b"")
+    assert b'"channels' not in (tmp_path / "plain").read_bytes()
+
+
 def test_same_contents_same_bytes(tmp_path: Path) -> None:
     model, info = make()
     state = model.state_dict()

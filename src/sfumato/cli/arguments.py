@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 __all__ = [
     "AllowSeen",
+    "Channels",
     "DataFolder",
     "Device",
     "FromRecipe",
@@ -15,12 +16,15 @@ __all__ = [
     "ModelFile",
     "Most",
     "RecipeFields",
+    "Scene",
     "ScoredSamples",
     "Steps",
+    "TargetChannels",
     "Targets",
     "TestManifest",
     "TestStore",
     "TestTargets",
+    "Times",
     "Unit",
 ]
 
@@ -34,6 +38,30 @@ Most = Annotated[int | None, Option(help="Use at most this many images, spread o
 RecipeFields = Annotated[
     list[str] | None,
     Option("--set", help="Any field of the recipe, such as data.upsample=true; may be repeated."),
+]
+
+# What to take of a file.
+Channels = Annotated[
+    list[str] | None,
+    Option(
+        "--channel",
+        help="Channel to take of the inputs, by name or number from 0; may be repeated. By default all, or those that "
+        "the model was trained on if the file names them.",
+    ),
+]
+TargetChannels = Annotated[
+    list[str] | None,
+    Option(
+        "--target-channel",
+        help="Channel of the targets; by default those of the inputs, unless a target has only one; may be repeated.",
+    ),
+]
+Scene = Annotated[
+    str | None,
+    Option(help="Scene (position, series) of a file with several, by name or number from 0; by default the first."),
+]
+Times = Annotated[
+    str | None, Option("--time", metavar="FIRST:LAST", help="Times to take, such as 0:3 for the first three, or 5.")
 ]
 
 # Where pairs for training are.

@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import say
+from sfumato.cli.settings import choice_of
 
 __all__ = ["audit"]
 
@@ -30,6 +31,9 @@ def audit(
     axes: Annotated[
         str | None, Option(help="Axes of the image, letters of STCZYX, if the file does not name them.")
     ] = None,
+    channels: arguments.Channels = None,
+    scene: arguments.Scene = None,
+    times: arguments.Times = None,
     frame: Annotated[int, Option(help="Frame of the image to audit, from 0.")] = 0,
     pixel_um: Annotated[float | None, Option(help="Size of a measured pixel; the file's by default.")] = None,
     numerical_aperture: Annotated[float | None, Option(help="Numerical aperture of the objective.")] = None,
@@ -58,7 +62,8 @@ def audit(
 
     check_outputs(audit_files(out), [model, source, restored])
     loaded = load(model, device=device)
-    measured, pixel_of_file = read_measured(loaded, source, axes=axes, frame=frame)
+    chosen = choice_of(channels, scene, times)
+    measured, pixel_of_file = read_measured(loaded, source, axes=axes, frame=frame, choice=chosen)
     image, draws = (None, None) if restored is None else read_restored(loaded, restored, source, frame=frame)
     optics = Optics(
         pixel_um=pixel_um or pixel_of_file,

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import counting, say, say_what_is_unknown
-from sfumato.cli.settings import PLACES
+from sfumato.cli.settings import PLACES, with_choice
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -54,6 +54,10 @@ def calibrate(
             help="Split to use, where pairs are marked; not the validation pairs, on which the weights were chosen."
         ),
     ] = "test",
+    channels: arguments.Channels = None,
+    target_channels: arguments.TargetChannels = None,
+    scene: arguments.Scene = None,
+    times: arguments.Times = None,
     unit: arguments.Unit = None,
     most: arguments.Most = None,
     allow_seen: arguments.AllowSeen = False,
@@ -90,9 +94,11 @@ def calibrate(
         matplotlib()  # report a missing library before hours of sampling
     loaded = load(model, device=device)
     sampled = Restorer.of(loaded, samples, steps, fast=fast).sampled
-    asked = _recipe(loaded.info, held_out)
+    asked = with_choice(_recipe(loaded.info, held_out), channels, target_channels, scene, times)
     check_outputs(_outputs(model, out, [page, report]), [model, *data_places(asked.data)])
-    source = open_held_out(asked, split, shares=takes_shares(loaded.info.recipe.problem))
+    source = open_held_out(
+        asked, split, shares=takes_shares(loaded.info.recipe.problem), named=loaded.info.channels or ()
+    )
     say_what_is_unknown([(model, loaded.info)])
     names = [source.name(index) for index in range(len(source))]
     used = [names[index] for index in evenly_spread(len(source), most)]
@@ -152,7 +158,9 @@ def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
         raise RecipeError(
             f"{place} has no pairs; expected a folder with `inputs` and `targets`, a manifest (.csv) or a packed store"
         )
-    moved = dict.fromkeys(PLACES) | {"upsample": info.upsamples} | where
+    moved = dict.fromkeys(PLACES) | {"upsample": info.upsamples, "scene": None, "times": None} | where
+    if "store" in where:
+        moved |= {"input_channels": None, "target_channels": None}
     return recipe.model_copy(update={"data": recipe.data.model_copy(update=moved), "problem": problem})
 
 

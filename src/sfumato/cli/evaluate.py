@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import counting, say, say_what_is_unknown
-from sfumato.cli.settings import open_tested, tested_recipe
+from sfumato.cli.settings import open_tested, tested_recipe, with_choice
 from sfumato.system.bounds import seed_of
 from sfumato.system.errors import RecipeError
 
@@ -33,6 +33,10 @@ def evaluate(
     folder: Annotated[
         str | None, Option(help="Instead, the data set of the problem of --recipe or of the first model.")
     ] = None,
+    channels: arguments.Channels = None,
+    target_channels: arguments.TargetChannels = None,
+    scene: arguments.Scene = None,
+    times: arguments.Times = None,
     recipe: Annotated[Path | None, Option(help="Recipe in YAML whose test split is used.")] = None,
     from_recipe: arguments.FromRecipe = False,
     out: Annotated[Path, Option(help="Folder for scores.csv, table.md and report.html.")] = Path("evaluation"),
@@ -100,6 +104,7 @@ def evaluate(
     given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
     loaded = [model for _, model in opened]
     test, is_own = tested_recipe(recipe, given, loaded, from_recipe=from_recipe)
+    test = with_choice(test, channels, target_channels, scene, times)
     files = [path for text in models or [] for path in (text, text.rpartition("=")[2])]
     check_outputs(report_files(out), [*files, recipe, *data_places(test.data)])
     say_what_is_unknown((name, model.info) for name, model in opened)

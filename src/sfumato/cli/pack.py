@@ -70,9 +70,11 @@ def _settings(recipe: "Recipe") -> dict[str, Any]:
     """Return the settings that the packed samples depend on besides their files."""
     values = recipe.model_dump(mode="json")
     names = ("input_axes", "target_axes", "upsample", "match_intensity")
+    chosen = ("input_channels", "target_channels", "scene", "times")  # noted only if given, as stores of before are
     of_problem = {"forward": values["forward"], "train.seed": values["train"]["seed"]}
     return {
         "problem": recipe.problem,
         **{f"data.{name}": values["data"][name] for name in names},
+        **{f"data.{name}": values["data"][name] for name in chosen if values["data"][name] is not None},
         **(of_problem if recipe.problem != "pairs" else {}),
     }

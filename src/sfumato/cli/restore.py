@@ -10,6 +10,7 @@ from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import say
+from sfumato.cli.settings import choice_of
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -64,10 +65,23 @@ def restore(
     axes: Annotated[
         str | None, Option(help="Axes of the input, letters of STCZYX, if the file does not name them.")
     ] = None,
+    channels: arguments.Channels = None,
+    scene: arguments.Scene = None,
+    times: arguments.Times = None,
     format: Annotated[
         str | None,
         Option(help="If INPUT is a folder: format of the outputs, such as .tif; by default each input's own."),
     ] = None,
+    pass_through: Annotated[
+        bool, Option("--pass-through", help="Copy the other channels of INPUT untouched to the file of the mean.")
+    ] = False,
+    dtype: Annotated[
+        Literal["float32", "uint16"],
+        Option(
+            help="Type of the pixels in .tif, .npy and .mrc files. uint16 takes half the space of float32: whole "
+            "numbers with a scale that is noted in each file and printed."
+        ),
+    ] = "float32",
     ome_zarr: Annotated[Literal["0.4", "0.5"], Option(help="Version of OME-Zarr to write.")] = "0.5",
     picture: Annotated[Path | None, Option(help="PNG to draw: measured, restored, uncertainty.")] = None,
     on_target_grid: Annotated[bool, Option(help="The input was already upsampled to the targets' grid.")] = False,
@@ -126,6 +140,9 @@ def restore(
         batch=batch,
         threads=1 if threads is None and workers else threads,
         fast=fast,
+        choice=choice_of(channels, scene, times),
+        dtype=dtype,
+        pass_through=pass_through,
     )
     if uncertainty == "schedule":
         from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
@@ -140,6 +157,8 @@ def restore(
         _restore_folder(functools.partial(each, device=device, note=note), output, fast=fast)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
+    for told in planned.measured.told_choice:
+        note(told)
     if planned.told_halo is not None and preview is None:
         note(planned.told_halo)
     if dry_run:
@@ -226,6 +245,8 @@ def _restore_image(
     spread = files[1] if len(files) > 1 else "none, since this model is a regression"
     undrawn = _UNDRAWN * planned.job.is_fast
     say(f"{'already restored' if was_there else 'restored'}: {files[0]}, uncertainty: {spread}{undrawn}")
+    for line in _scale_lines(files) if planned.is_scaled else ():
+        say(line)
     if planned.correction is not None:
         say(f"intervals: {files[2]} to {files[3]}: {planned.correction.label}")
     elif reason := why_uncalibrated(planned.model, planned.restorer.sampled):
@@ -233,6 +254,18 @@ def _restore_image(
     kept = [file for file, output in zip(files, planned.job.outputs, strict=True) if output.content == "sample"]
     if kept:
         say(f"samples: {kept[0]} to {kept[-1]}")
+
+
+def _scale_lines(files: list[str]) -> list[str]:
+    """How values follow from the numbers in files, one line for each scale."""
+    from sfumato.data.images.sidecar import origin_of
+    from sfumato.data.images.whole_numbers import Scale
+
+    names: dict[str, list[str]] = {}
+    for file in files:
+        scale = Scale.noted(origin_of(Path(file)))
+        names.setdefault("" if scale is None else scale.told, []).append(Path(file).name)
+    return [f"stored as uint16: {told}: {', '.join(group)}" for told, group in names.items() if told]
 
 
 def _engine(workers: int | None, scheduler: str | None, tls: tuple[Path, Path, Path] | None, device: str) -> "Engine":

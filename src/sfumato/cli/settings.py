@@ -8,6 +8,7 @@ from sfumato.cli.messages import say
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
+    from sfumato.data.images.choice import Choice
     from sfumato.data.sources import PairSource
     from sfumato.models.model_file import LoadedModel
     from sfumato.models.presets import Preset
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLACES",
+    "choice_of",
     "data_of_student",
     "open_tested",
     "places",
     "recipe_of",
     "tested_recipe",
     "training_of_student",
+    "with_choice",
 ]
 
 PLACES = ("inputs", "targets", "manifest", "folder", "store")
@@ -44,6 +47,43 @@ def places(given: dict[str, str | None]) -> list[str]:
     if not any(given.values()):
         return []
     return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in PLACES]
+
+
+def choice_of(channels: list[str] | None, scene: str | None, times: str | None) -> "Choice":
+    """What the options `--channel`, `--scene` and `--time` choose of a file.
+
+    Raises:
+        RecipeError: If the times are no range.
+
+    Example:
+        >>> choice_of(["DAPI"], None, "0:3").times, choice_of(None, None, "5").times, choice_of(None, None, "2:").times
+        ((0, 3), (5, 6), (2, None))
+    """
+    from sfumato.data.images.choice import Choice
+
+    return Choice(tuple(channels or ()), scene, None if times is None else _range(times))
+
+
+def _range(text: str) -> tuple[int, int | None]:
+    first, colon, last = (part.strip() for part in text.partition(":"))
+    is_range = all(part.isdigit() or not part for part in (first, last)) and bool(first or colon)
+    start = int(first or 0)
+    stop = (int(last) if last else None) if colon else start + 1
+    if not is_range or (stop is not None and stop <= start):
+        raise RecipeError(f"--time is {text!r}; expected a range such as 0:3, 2: or :3, or a single time such as 5")
+    return start, stop
+
+
+def with_choice(
+    recipe: "Recipe", channels: list[str] | None, targets: list[str] | None, scene: str | None, times: str | None
+) -> "Recipe":
+    """The recipe with what the options `--channel`, `--target-channel`, `--scene` and `--time` choose of its files."""
+    found = choice_of(channels, scene, times)
+    kept: dict[str, Any] = {"scene": found.scene, "times": found.times, "target_channels": tuple(targets or ())}
+    kept = {name: value for name, value in kept.items() if value not in (None, ())}
+    if channels:  # the targets' are then the same, unless they are given too
+        kept = {"target_channels": None, **kept, "input_channels": found.channels}
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=kept)})
 
 
 def recipe_of(path: Path | None, settings: list[str], *, preset: "Preset | None" = None) -> "Recipe":
@@ -111,7 +151,9 @@ def data_of_student(recipe: "Recipe", given: dict[str, str | None], *, is_truste
             f"the teacher learned the problem {recipe.problem!r}, which reads a data set; give --folder, or a packed "
             "--store"
         )
-    return recipe.data.model_copy(update=given)
+    # A packed store holds what was chosen when it was packed.
+    unchosen = dict.fromkeys(("input_channels", "target_channels", "scene", "times")) if given["store"] else {}
+    return recipe.data.model_copy(update={**given, **unchosen})
 
 
 def tested_recipe(
@@ -142,8 +184,9 @@ def tested_recipe(
     upsample = not told or any(model.info.upsamples for model in models)
     ndim = models[0].info.recipe.model.ndim if models else 2
     chosen = recipe_of(None, [*places(given), f"data.upsample={str(upsample).lower()}", f"model.ndim={ndim}"])
-    axes = {side: getattr(told[0], side) for side in ("input_axes", "target_axes")} if told else {}
-    return chosen.model_copy(update={"data": chosen.data.model_copy(update=axes)}), False
+    sides = [] if given["store"] else ["input_channels", "target_channels"]
+    kept = {field: getattr(told[0], field) for field in ("input_axes", "target_axes", *sides)} if told else {}
+    return chosen.model_copy(update={"data": chosen.data.model_copy(update=kept)}), False
 
 
 def open_tested(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> "PairSource":
@@ -154,7 +197,8 @@ def open_tested(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> 
     if is_own:
         say(_OWN_TEST)
     shares = any(takes_shares(model.info.recipe.problem) for model in models)
-    return open_test_set(recipe, shares=shares, is_own=is_own)
+    named = next((model.info.channels for model in models), None) or ()
+    return open_test_set(recipe, shares=shares, is_own=is_own, named=named)
 
 
 def _check_own(data: "DataRecipe", from_recipe: bool, *, what: str = "test images") -> None:

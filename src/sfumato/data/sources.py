@@ -6,6 +6,7 @@ are read by region.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.frames import FrameCache, region, upsampled_region
+from sfumato.data.images.choice import WHOLE, Choice
 from sfumato.data.images.image import Image
 from sfumato.data.images.io import open_image
 from sfumato.data.images.view import View, as_shares
@@ -129,6 +131,8 @@ class FilePairs:
         upsample: Upsample smaller conditions to the target's grid (bicubic).
         shares: Divide integer images by the largest value of their type.
         cache_bytes: Largest amount of decoded data kept in memory.
+        choices: What to take of inputs and of targets; of targets with a single channel, that one.
+        named: Channels to take if none are chosen and an image has these and others.
 
     Attributes:
         pairs: The files.
@@ -144,17 +148,22 @@ class FilePairs:
         upsample: bool = False,
         shares: bool = False,
         cache_bytes: int = 2**31,
+        choices: tuple[Choice, Choice] = (WHOLE, WHOLE),
+        named: Sequence[str] = (),
     ) -> None:
         if not pairs:
             raise PairingError("there are no image pairs to train on; check the folders and the splits")
         self.ndim = ndim
         self.pairs = list(pairs)
 
-        def opened(side: Path | View, letters: str | None) -> FrameReader:
-            image = side.open() if isinstance(side, View) else open_image(side, axes=letters)
+        def opened(place: Path | View, side: int) -> FrameReader:
+            choice = choices[side]
+            image = place.open() if isinstance(place, View) else open_image(place, axes=axes[side], scene=choice.scene)
+            taken = choice if side == 0 or image.num_channels > 1 else replace(choice, channels=())
+            image = taken.of(image, named=named)
             return FrameReader(as_shares(image) if shares else image, ndim)
 
-        self.readers = [(opened(pair.condition, axes[0]), opened(pair.target, axes[1])) for pair in pairs]
+        self.readers = [(opened(pair.condition, 0), opened(pair.target, 1)) for pair in pairs]
         self.factor = self._equal_factor(upsample)
         self.condition_channels = self._equal_channels(0, "inputs")
         self.target_channels = self._equal_channels(1, "targets")
@@ -164,6 +173,17 @@ class FilePairs:
 
     def __len__(self) -> int:
         return int(self._ends[-1])
+
+    @property
+    def channel_names(self) -> tuple[str, ...]:
+        """Names of the channels of the inputs, if all inputs have the same; otherwise empty."""
+        names = {condition.image.channel_names for condition, _ in self.readers}
+        return names.pop() if len(names) == 1 else ()
+
+    @property
+    def num_scenes(self) -> int:
+        """Largest number of scenes in a file; 1 if no file has several."""
+        return max(max(len(reader.image.scenes), 1) for readers in self.readers for reader in readers)
 
     @property
     def num_images(self) -> int:

@@ -45,6 +45,7 @@ __all__ = [
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 _MOST_RECIPE = 2**16
+_MOST_NAME = 200
 _HALF = (torch.float16, torch.bfloat16)
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "condition_channels": ((int,), "a number"),
@@ -52,6 +53,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "audit": ((dict,), "names and values"),
     "provenance": ((dict,), "names and values"),
     "factor": ((list, type(None)), "a number per axis"),
+    "channels": ((list, type(None)), "names of channels"),
 }
 """Types of values in the metadata of a file, and what an error calls them."""
 
@@ -76,6 +78,7 @@ class ModelInfo:
         seen: Hashes that identify the images of training and validation; None in files that do not record them.
         fast_calibration: How wide intervals without samples must be, from `sfumato calibrate --fast`; None before that.
         reach: How far the model looks; None if it was not measured, or looks too far.
+        channels: Names of the measured channels in the files of training; None if they have none.
     """
 
     recipe: "Recipe"
@@ -90,6 +93,7 @@ class ModelInfo:
     seen: SeenImages | None = None
     fast_calibration: Correction | None = None
     reach: Reach | None = None
+    channels: tuple[str, ...] | None = None
 
     @property
     def upsamples(self) -> bool:
@@ -103,6 +107,8 @@ class ModelInfo:
                 f"factor is {self.factor!r:.100}; give {ndim} whole numbers from 1 to 64 whose product is at most "
                 "4096, or None"
             )
+        if self.channels is not None and not _are_names(self.channels, self.condition_channels):
+            raise ValueError(f"channels are {self.channels!r:.100}; give a name for each measured channel, or None")
         for name in ("condition", "target"):
             channels, numbers = getattr(self, f"{name}_channels"), len(getattr(self, name).offset)
             if channels != numbers:
@@ -274,9 +280,15 @@ def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
     return {name: spec._replace(dtype=torch.float32) if spec.dtype in _HALF else spec for name, spec in specs.items()}
 
 
+def _are_names(names: tuple[str, ...], most: int) -> bool:
+    """Whether these may be names of channels: text, each once, no more than there are channels."""
+    are_text = all(isinstance(name, str) and 0 < len(name) <= _MOST_NAME for name in names)
+    return are_text and 0 < len(set(names)) == len(names) <= most
+
+
 def _to_metadata(info: ModelInfo) -> dict[str, Any]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    for later in ("seen", "fast_calibration", "reach"):
+    for later in ("seen", "fast_calibration", "reach", "channels"):
         if values[later] is None:
             del values[later]  # files without it keep their bytes
     values |= {} if info.reach is None else {"reach": dataclasses.asdict(info.reach)}
@@ -315,8 +327,8 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
             values[name] = correction.validate_python(values[name], extra="forbid")
         values["reach"] = TypeAdapter(Reach | None).validate_python(values["reach"], extra="forbid")
         seen = None if values["seen"] is None else SeenImages.from_json(values["seen"])
-        factor = None if values["factor"] is None else tuple(values["factor"])
-        read = {"recipe": recipe, "seen": seen, "factor": factor}
+        listed = {name: None if values[name] is None else tuple(values[name]) for name in ("factor", "channels")}
+        read = {"recipe": recipe, "seen": seen, **listed}
         return ModelInfo(**{**values, **sides, **read})
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

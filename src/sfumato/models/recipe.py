@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 import yaml
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from sfumato.models.data_recipe import DataRecipe
 from sfumato.models.presets import PRESETS, with_preset
 from sfumato.models.recipe_section import Positive, Section
 from sfumato.models.student_recipe import StudentRecipe
@@ -29,55 +30,6 @@ _MOST_ERRORS = 20
 
 _SHARES = {"mean_share": 0.77, "scale_share": 0.08}
 """Of the presets."""
-
-
-class DataRecipe(Section):
-    """Where image pairs come from and how they become patches."""
-
-    inputs: str | None = None
-    """Folder or file of the measured images (conditions)."""
-    targets: str | None = None
-    """Folder or file of the true images (targets), with the same names as the inputs."""
-    manifest: str | None = None
-    """CSV with the columns `input`, `target` and optionally `split` (`train`, `validation` or `test`)."""
-    store: str | None = None
-    """A store written by `sfumato pack`."""
-    folder: str | None = None
-    """Folder of the data set that a `problem` other than `pairs` reads."""
-    input_axes: str | None = None
-    """Axes of the inputs out of STCZYX, if the files do not specify them or are wrong."""
-    target_axes: str | None = None
-    """Axes of the targets."""
-    validation_fraction: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the images, never of patches, kept for validation; at least one image if above 0."""
-    upsample: bool = False
-    """Upsample smaller inputs to the targets' grid by interpolation."""
-    match_intensity: bool = False
-    """Match the intensities of each target to its own input, for pairs whose scales differ from image to image."""
-    patch: Positive = 64
-    """Side of the square or cubic training patches, in target pixels."""
-    augment: bool = True
-    """Flip and rotate patches."""
-    normalize: Literal["quantile", "mean_std", "image"] = "quantile"
-    """Map the quantiles of the training set, or of each image, to -1 and 1, or the set's mean and deviation to 0, 1."""
-    quantiles: tuple[float, float] = (0.001, 0.999)
-    """Quantiles for `normalize`, over the whole training set or of each image."""
-
-    @property
-    def scales_each_image(self) -> bool:
-        """Whether every image is scaled by its own range, so that restored intensities are known only up to a scale."""
-        return self.normalize == "image"
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if bool(self.inputs) != bool(self.targets):
-            raise ValueError("inputs and targets belong together: give both folders")
-        if sum(map(bool, (self.inputs, self.manifest, self.store, self.folder))) > 1:
-            raise ValueError("images come from one place: keep one of inputs with targets, manifest, store and folder")
-        low, high = self.quantiles
-        if not 0 <= low < high <= 1:
-            raise ValueError(f"quantiles are {low} and {high}: give 0 <= low < high <= 1")
-        return self
 
 
 class ModelRecipe(Section):

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from sfumato.data.frames import CompletedFrames, Completion, Frames, UpsampledFrames
+from sfumato.data.images.choice import WHOLE, Choice, told_channel_names
 from sfumato.data.images.image import Image, PixelSize
 from sfumato.data.images.io import open_image
 from sfumato.data.images.pixels import ArrayImage, as_pixels, floats
@@ -38,9 +39,15 @@ class Measured:
         model: From :func:`sfumato.load`.
         axes: Axes of the source, if it does not state them.
         on_target_grid: Whether it was upsampled already.
+        choice: Channels, scene and times to take; the channels of the model by default, if the source names them.
 
     Attributes:
         name: Name of the source.
+        choice: What is taken of the source, in numbers.
+        told_choice: What was taken without being asked for, in words.
+        channel_names: Names of the measured channels, if known.
+        all_names: Names of all channels of the source, if known.
+        is_on_source_grid: Whether the target grid is that of the source.
         axes: Spatial axes.
         source_axes: All axes of the source.
         dtype: Type of its pixels.
@@ -58,16 +65,27 @@ class Measured:
     """
 
     def __init__(
-        self, source: str | Image, model: LoadedModel, *, axes: str | None = None, on_target_grid: bool = False
+        self,
+        source: str | Image,
+        model: LoadedModel,
+        *,
+        axes: str | None = None,
+        on_target_grid: bool = False,
+        choice: Choice = WHOLE,
     ) -> None:
         check_loaded(model)
-        image = source if isinstance(source, Image) else open_image(source, axes=axes)
+        whole = source if isinstance(source, Image) else open_image(source, axes=axes, scene=choice.scene)
+        self.choice = choice.resolved(whole, named=model.info.channels or ())
+        self.told_choice = _told_choice(choice, self.choice, whole)
+        image = self.choice.of(whole)
+        self.channel_names, self.all_names = image.channel_names, whole.channel_names
         frames = FrameReader(image, model.info.recipe.model.ndim)
         computed = _completion(model.info)
         seen: Frames = frames
         if computed is not None and frames.channels == computed.measured:  # others may have all channels already
             seen = CompletedFrames(frames, computed)
         factor = (1,) * len(frames.spatial) if on_target_grid else upsampling_factor(model)
+        self.is_on_source_grid = max(factor) == 1
         on_grid = seen if max(factor) == 1 else UpsampledFrames(seen, factor)
         self.name, self.axes, self.source_axes, self.dtype = image.name, frames.axes, image.axes, image.dtype
         self.num_frames, self.frame_axes, self.frame_shape = frames.num_frames, frames.frame_axes, frames.frame_shape
@@ -82,7 +100,8 @@ class Measured:
         if self.channels != model.info.condition_channels:
             raise ImageError(
                 f"{self.name} has {self.channels} channels (axes {self.source_axes}); this model takes "
-                f"{measured_channels(model.info)}; choose channels, or state the axes"
+                f"{measured_channels(model.info)}; choose some with --channel: "
+                f"{told_channel_names(image)}; or state the axes"
             )
 
     def condition(
@@ -140,6 +159,17 @@ def condition_of(array: ArrayLike | Tensor, model: LoadedModel, *, on_target_gri
         )
     image = ArrayImage.of(frame, axes="CZYX" if ndim == 3 else "CYX", name="the image")
     return Measured(replace(image, memory_budget=image.nbytes), model, on_target_grid=on_target_grid)
+
+
+def _told_choice(asked: Choice, found: Choice, image: Image) -> tuple[str, ...]:
+    told = []
+    if len(image.scenes) > 1 and asked.scene is None:
+        others = f"the first of {len(image.scenes)} scenes; choose another with --scene"
+        told.append(f"scene: {image.scenes[image.scene]}, {others}")
+    if found.channels and not asked.channels:
+        names = ", ".join(image.channel_names[int(number)] for number in found.channels)
+        told.append(f"channel: {names}, as this model was trained on; choose another with --channel")
+    return tuple(told)
 
 
 def upsampling_factor(model: LoadedModel) -> tuple[int, ...]:

@@ -70,8 +70,8 @@ def restore_folder(
         device: Device for the model.
         progress: Called before each image that is not restored yet, with its name, its number and the number of images.
         within: Called during the work with the name, the number of finished images (including fractions) and the total.
-        note: Called with a message about a measured halo, and about anything that an earlier version did not record and
-            that cannot be checked.
+        note: Called with a message about a measured halo, about a scene or channels taken by default, and about
+            anything that an earlier version did not record and that cannot be checked.
 
     Returns:
         The mean images.
@@ -103,8 +103,8 @@ def restore_folder(
             continue
         if progress is not None:
             progress(source.name, index, len(plans))
-        if note is not None and (told := plans[source].told_halo) is not None:
-            note(told)
+        if note is not None:
+            _tell(plans[source], note)
         if not Path(outputs).is_dir():
             raise StorageError(
                 f"{outputs} is gone; expected it to stay while images are restored; put it back, or rerun the same "
@@ -131,6 +131,13 @@ def restore_folder(
             files,
         )
     return files
+
+
+def _tell(planned: Restoration, note: Callable[[str], None]) -> None:
+    """Say what was measured or chosen without being asked for."""
+    for told in (planned.told_halo, *planned.measured.told_choice):
+        if told is not None:
+            note(told)
 
 
 def _plans(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from sfumato.data.images.choice import Choice
 from sfumato.data.images.identity import Identity
 from sfumato.restoration.outputs import Output
 
@@ -141,6 +142,8 @@ class Job:
         ome_zarr: OME-Zarr version of the stores.
         sampling_halo: Pixels beyond a chunk that the denoising network sees; None, also in jobs of earlier versions,
             for the plan's halo.
+        source_choice: Channels, scene and times of the source, in numbers; None, also in jobs of earlier versions, for
+            all channels and times of the first scene.
     """
 
     model: str
@@ -162,6 +165,7 @@ class Job:
     threads: int
     ome_zarr: "Version"
     sampling_halo: int | None = None
+    source_choice: Choice | None = None
 
     @property
     def is_fast(self) -> bool:

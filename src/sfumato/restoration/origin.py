@@ -4,6 +4,7 @@ Everything that determines its pixels is recorded: the hashes of the model and t
 the image was cut. If an image has the same record, the same command would produce it again.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,8 +20,8 @@ from sfumato.system.version import __version__
 __all__ = ["check_origin", "differences", "is_without_input", "provenance"]
 
 _MODEL, _INPUT = "model_sha256", "input_digest"
-_SAID_ONLY = {"sfumato", "notes"}
-"""Version, and notes added during the work: they do not make it a different image."""
+_SAID_ONLY = {"sfumato", "notes", "channels", "scale", "offset"}
+"""Version, notes added during the work, names of channels, and what follows from the values: no different image."""
 
 
 def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
@@ -29,6 +30,13 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     notes: dict[str, Any] = {"sfumato": __version__, _MODEL: job.model_sha256, _INPUT: job.source_identity.digest}
     notes |= {"seed": job.seed, "axes": job.source_axes, "on_target_grid": job.source_on_target_grid}
     notes |= {"chunk": list(job.plan.chunk), "halo": list(job.plan.halo), "tile": job.tile}
+    chosen = {} if job.source_choice is None else dataclasses.asdict(job.source_choice)
+    notes |= {"chosen": {name: value for name, value in chosen.items() if value}} if chosen else {}
+    notes |= {"dtype": "uint16"} if restoration.is_scaled else {}
+    names = restoration.channel_names
+    if restoration.passes_through and output.content == "mean":
+        notes["passed_through"], names = True, restoration.measured.all_names
+    notes |= {"channels": list(names)} if names else {}
     notes |= {} if job.sampling_halo is None else {"sampling_halo": job.sampling_halo}
     if not restoration.model.model.draws_samples:
         return {**notes, "content": "regression"}

@@ -7,11 +7,12 @@ progress.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
+from sfumato.data.images.choice import WHOLE, Choice
 from sfumato.data.images.convert import check_format
 from sfumato.data.images.identity import identify
 from sfumato.data.images.ome_zarr_writer import Version, plan_levels
@@ -24,6 +25,7 @@ from sfumato.restoration.intervals import check_fast
 from sfumato.restoration.job import Job, Plan
 from sfumato.restoration.layout import Halo, Layout, choose_layout
 from sfumato.restoration.outputs import as_begun, beside, name_outputs
+from sfumato.restoration.passed_through import check_passing
 from sfumato.restoration.restorer import Restorer, Uncertainty
 from sfumato.system.bounds import seed_of, whole
 from sfumato.system.errors import ImageError
@@ -34,6 +36,8 @@ _FEWEST_GREY_LEVELS = 16
 """Grey levels between the ends of a model's targets, for a picture worth looking at."""
 _COARSEST = 512
 """The pyramid ends with the first level whose sides are no longer than this."""
+_SCALED = (".tif", ".tiff", ".npy", ".mrc")
+"""Formats of whole numbers with a scale: a store is written chunk by chunk, and PNG holds whole numbers anyway."""
 FORMATS = (".zarr", ".tif", ".tiff", ".png", ".npy", ".mrc")
 
 
@@ -59,6 +63,9 @@ class Settings:
         threads: Torch threads per worker.
         fast: Draw no samples: mean and standard deviation by one read of the image; of a model with mean and scale
             networks. A regression answers as usual.
+        dtype: Type of the pixels in files; ``uint16`` for whole numbers with a scale that is noted in the file.
+        pass_through: Copy the channels that are not chosen to the file of the mean.
+        choice: Channels, scene and times of the source; the channels of the model by default, if the source names them.
     """
 
     num_samples: int | None = None
@@ -77,6 +84,9 @@ class Settings:
     batch: int | None = None
     threads: int | None = None
     fast: bool = False
+    choice: Choice = WHOLE
+    dtype: Literal["float32", "uint16"] = "float32"
+    pass_through: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers out of range, before a model is read.
@@ -111,6 +121,8 @@ class Restoration:
         model: The loaded model.
         measured: The image to restore.
         has_measured_halo: Whether the halo is the model's measured reach.
+        is_scaled: Whether the files hold whole numbers with a scale.
+        passes_through: Whether the file of the mean has the source's other channels too.
     """
 
     job: Job
@@ -119,6 +131,8 @@ class Restoration:
     model: LoadedModel
     measured: Measured
     has_measured_halo: bool = False
+    is_scaled: bool = False
+    passes_through: bool = False
 
     @property
     def restorer(self) -> Restorer:
@@ -132,6 +146,12 @@ class Restoration:
         return self.restorer.correction if has_any else None
 
     @property
+    def channel_names(self) -> tuple[str, ...]:
+        """Names of the restored channels: those of the measured ones, if there are as many."""
+        names = self.measured.channel_names
+        return names if len(names) == self.model.info.target_channels else ()
+
+    @property
     def told_halo(self) -> str | None:
         """How far the networks see beyond chunks, if that was measured; None if not, or if there is a single chunk."""
         halo, narrower = max(self.job.plan.halo), self.job.sampling_halo
@@ -143,7 +163,9 @@ class Restoration:
     def dtype_of(self, file: str) -> np.dtype[Any] | None:
         """Type of the pixels in one of the files, or None if it is a PNG that cannot hold them."""
         is_png = Path(file).suffix.lower() == ".png"
-        return png_dtype(self.model, self.measured.dtype) if is_png else np.dtype(np.float32)
+        if is_png:
+            return png_dtype(self.model, self.measured.dtype)
+        return np.dtype(np.uint16 if self.is_scaled else np.float32)
 
     @property
     def is_store(self) -> bool:
@@ -181,10 +203,17 @@ def plan_restoration(
     is_store = suffix == ".zarr"
     if suffix not in FORMATS or ("://" in place and not is_store):
         raise ImageError(f"the output is {place}; expected {', '.join(FORMATS)}, and at an address .zarr; rename it")
+    if settings.dtype == "uint16" and suffix not in _SCALED:
+        raise ImageError(
+            f"the output is {place}, as uint16 with a scale; expected {', '.join(_SCALED)}, which are written when all "
+            "values are known; rename it, or leave out the type"
+        )
     loaded = loaded or load(model, device=device)
     restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps, fast=settings.fast)
     sampled = restorer.sampled
-    measured = Measured(str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid)
+    measured = Measured(
+        str(source), loaded, axes=settings.axes, on_target_grid=settings.on_target_grid, choice=settings.choice
+    )
     kept = sampled.num_samples if settings.keep_samples else 0
     names = name_outputs(*restorer.available(settings.uncertainty), quantiles=settings.quantiles, num_samples=kept)
     files = tuple(_absolute(beside(place, name)) for _, name in names)
@@ -224,10 +253,14 @@ def plan_restoration(
         threads=settings.threads or torch.get_num_threads(),
         ome_zarr=settings.ome_zarr,
         sampling_halo=layout.sampling_halo,
+        source_choice=None if measured.choice == WHOLE else measured.choice,
     )
     places = tuple(o.place for o in outputs) if is_store else files
     has_reach = loaded.info.reach is not None and settings.halo is None and settings.uncertainty == "samples"
-    planned = Restoration(job, folder, places, loaded, measured, has_reach)
+    if settings.pass_through:
+        check_passing(place, measured, channels)
+    as_asked = settings.dtype == "uint16", settings.pass_through
+    planned = Restoration(job, folder, places, loaded, measured, has_reach, *as_asked)
     if not is_store:
         _check_format(planned)
     return planned

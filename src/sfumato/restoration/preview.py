@@ -8,10 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.images.io import open_image
+from sfumato.data.images.sidecar import origin_of
+from sfumato.data.images.whole_numbers import as_values
 from sfumato.diffusion.noise import NoiseField
 from sfumato.figures.panels import draw_panel
 from sfumato.restoration.in_memory import restore_region
 from sfumato.restoration.layout import middle
+from sfumato.restoration.passed_through import restored_of
 from sfumato.restoration.planning import Restoration
 
 __all__ = ["draw_preview", "draw_result"]
@@ -48,7 +51,8 @@ def draw_result(restoration: Restoration, path: Path) -> Path:
     shown = [frames.read(frame, corner, size)]
     places = dict(zip(frames.frame_axes, np.unravel_index(frame, frames.frame_shape), strict=True))
     for file in restoration.files[:2]:
-        image = open_image(file)
+        notes = origin_of(file)
+        image = restored_of(as_values(open_image(file), notes), notes)
         region: dict[str, slice | int] = {axis: int(at) for axis, at in places.items() if axis in image.axes}
         region |= {axis: slice(c, c + s) for axis, c, s in zip(frames.axes, corner, size, strict=True)}
         pixels = image.read(region)

@@ -7,12 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from sfumato.data.images.convert import copy_image
+from sfumato.data.images.image import Image
 from sfumato.data.images.output import OutputImage
+from sfumato.data.images.whole_numbers import Scale, as_stored, scale_for
 from sfumato.restoration.begun import begin, begun_output, check_job, check_stores, is_finished
 from sfumato.restoration.engines import Engine, InProcess
 from sfumato.restoration.job import Job, Plan
 from sfumato.restoration.journal import Journal, JournalInUseError, Writer, discard
 from sfumato.restoration.origin import check_origin, provenance
+from sfumato.restoration.passed_through import beside_others
 from sfumato.restoration.planning import Restoration, Settings, plan_restoration
 from sfumato.restoration.task import Outcome, checksum_of, lend
 from sfumato.restoration.watch import ReplacedInputError, Watch
@@ -218,12 +221,29 @@ def _create_outputs(restoration: Restoration, *, is_resumed: bool = False, is_re
 
 def _copy_out(restoration: Restoration) -> None:
     """Copy finished stores into files; after a kill, complete files remain and the rest is copied again."""
-    for output, file in zip(restoration.job.outputs, restoration.files, strict=True):
-        store = OutputImage.open(output.place)
+    stores = [OutputImage.open(output.place) for output in restoration.job.outputs]
+    images = [store.image() for store in stores]
+    if restoration.passes_through:
+        job, choice = restoration.job, restoration.measured.choice
+        images[0] = beside_others(images[0], job.source, axes=job.source_axes, choice=choice)
+    scales = _scales(restoration, images) if restoration.is_scaled else [None] * len(stores)
+    for store, image, file, scale in zip(stores, images, restoration.files, scales, strict=True):
         if Path(file).exists():
             check_origin(Path(file), store.metadata)  # someone may have put another file there meanwhile
             continue
-        copy_image(store.image(), file, store.metadata, dtype=restoration.dtype_of(file))
+        stored = image if scale is None else as_stored(image, scale)
+        notes = store.metadata if scale is None else {**store.metadata, **scale._asdict()}
+        copy_image(stored, file, notes, dtype=restoration.dtype_of(file))
+
+
+def _scales(restoration: Restoration, images: Sequence[Image]) -> list[Scale]:
+    """The scale of each output: one for all that can be compared with the mean, one for what shows uncertainty."""
+    is_spread = [output.content in ("std", "schedule") for output in restoration.job.outputs]
+    chosen = {
+        kind: scale_for(image for image, other in zip(images, is_spread, strict=True) if other == kind)
+        for kind in set(is_spread)
+    }
+    return [chosen[kind] for kind in is_spread]
 
 
 def _note_memory(job: Job, folder: Path, outcome: Outcome) -> None:

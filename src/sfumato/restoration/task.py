@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from sfumato.data.images.choice import WHOLE
 from sfumato.data.images.output import OutputImage
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.restoration.conditions import Measured
@@ -132,7 +133,13 @@ class _Opened:
         self.job = job
         model = _model(job.model, job.model_sha256, device)
         self.watch = Watch(job.source, job.source_identity)
-        self.measured = Measured(job.source, model, axes=job.source_axes, on_target_grid=job.source_on_target_grid)
+        self.measured = Measured(
+            job.source,
+            model,
+            axes=job.source_axes,
+            on_target_grid=job.source_on_target_grid,
+            choice=job.source_choice or WHOLE,
+        )
         self.outputs = _outputs(job)
         ndim = len(self.measured.axes)
         self.regions = Regions(

@@ -277,6 +277,7 @@ class Trainer:
             provenance={"step": self.step, "validation": value},
             factor=self.data.train.factor,
             seen=self.data.seen,
+            channels=self.data.channels,
         )
 
     def _stop_at_non_finite(self, batch: Batch, terms: Sequence[float]) -> None:

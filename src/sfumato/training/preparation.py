@@ -1,27 +1,25 @@
 """Turn a recipe into samples: find and split pairs, and compute training statistics once and keep them with the run."""
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, cast
 
 from sfumato.data.batches import check_patch_fits
 from sfumato.data.domain import corners, fingerprint, fit_domain
-from sfumato.data.intensity import MatchedPairs, ScaledPairs
+from sfumato.data.intensity import RescaledPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
-from sfumato.data.packed import PackedPairs, packed_splits
 from sfumato.data.pair_checks import check_pairs
-from sfumato.data.pairs import SPLITS, Pair, find_pairs, read_manifest, split_pairs
+from sfumato.data.pairs import SPLITS
 from sfumato.data.seen import SeenImages, look_at
 from sfumato.data.sources import FilePairs, PairSource
 from sfumato.models.model_file import ModelInfo
-from sfumato.models.recipe import DataRecipe, Recipe
-from sfumato.problems.registry import completion, open_problem
-from sfumato.problems.request import Request
+from sfumato.models.recipe import Recipe
+from sfumato.problems.registry import completion
 from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import PairingError, RecipeError
 from sfumato.training.drawn_frames import drawn, frames, patches
+from sfumato.training.recipe_sources import divided, marked, open_splits, own_test
 from sfumato.training.run_folder import RunFolder
 
 __all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "prepare"]
@@ -42,6 +40,7 @@ class Prepared:
         audit: Information that a later audit needs.
         seen: Fingerprints that recognise the images later; None in a run of an earlier version.
         notes: Messages for the user.
+        channels: Names of the measured channels; None if the files have none, or in a run of an earlier version.
     """
 
     train: PairSource
@@ -53,6 +52,7 @@ class Prepared:
     notes: tuple[str, ...] = ()
     doubts: list[str] = field(default_factory=list)
     """Messages for the user who is about to train."""
+    channels: tuple[str, ...] | None = None
 
     @property
     def sources(self) -> dict[str, PairSource]:
@@ -61,9 +61,15 @@ class Prepared:
 
     def write(self, folder: RunFolder) -> None:
         """Save the statistics with the run, so that a resumed run uses exactly the same."""
-        values = {"condition": self.condition.to_json(), "target": self.target.to_json(), "audit": self.audit}
+        values: dict[str, Any] = {
+            "condition": self.condition.to_json(),
+            "target": self.target.to_json(),
+            "audit": self.audit,
+        }
         if self.seen is not None:
             values["seen"] = self.seen.to_json()
+        if self.channels is not None:
+            values["channels"] = list(self.channels)
         replace_text(folder.statistics_file, json.dumps(values), untouched="No statistics were written")
 
 
@@ -104,7 +110,20 @@ def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | N
         "problem": recipe.problem,
         "forward": dict(recipe.forward),
     }
-    return Prepared(train, validation, condition, target, audit, seen, tuple(notes), doubts)
+    files = _files(train)
+    if files is not None and recipe.data.scene is None and (several := files.num_scenes) > 1:
+        notes.append(
+            f"some files have up to {several} scenes, and the first of each is used; set data.scene for others"
+        )
+    channels = files.channel_names or None if files is not None else None
+    return Prepared(train, validation, condition, target, audit, seen, tuple(notes), doubts, channels)
+
+
+def _files(source: PairSource) -> FilePairs | None:
+    """The pairs of files behind a source, which may name channels and scenes; None if it has none."""
+    while isinstance(source, RescaledPairs):
+        source = source.source
+    return source if isinstance(source, FilePairs) else None
 
 
 def _resumed(run: RunFolder, train: PairSource, validation: PairSource | None) -> Prepared:
@@ -116,7 +135,9 @@ def _resumed(run: RunFolder, train: PairSource, validation: PairSource | None) -
         "this run was started by an earlier version, which did not note its images: its model cannot tell later "
         "whether it is calibrated on images that it was trained on",
     )
-    return Prepared(train, validation, condition, target, held["audit"], seen, () if seen is not None else missing)
+    notes = () if seen is not None else missing
+    channels = tuple(held["channels"]) if "channels" in held else None
+    return Prepared(train, validation, condition, target, held["audit"], seen, notes, channels=channels)
 
 
 def _of_teacher(
@@ -135,7 +156,8 @@ def _of_teacher(
     known = None if teacher.seen is None else teacher.seen.joined(seen)
     if known is not teacher.seen:
         notes.append("some of these pairs are not the teacher's; the student counts as trained on both")
-    return Prepared(train, validation, teacher.condition, teacher.target, teacher.audit, known, tuple(notes), doubts)
+    told = (teacher.audit, known, tuple(notes), doubts, teacher.channels)
+    return Prepared(train, validation, teacher.condition, teacher.target, *told)
 
 
 def open_sources(
@@ -150,10 +172,12 @@ def open_sources(
         splits: The requested splits; files of others are not opened.
         cache_bytes: How many bytes of decoded image files may stay in memory, per split.
     """
-    return _open(recipe, splits, cache_bytes, _divided)
+    return open_splits(recipe, splits, cache_bytes, divided)
 
 
-def open_test_set(recipe: Recipe, *, shares: bool = False, is_own: bool = False) -> PairSource:
+def open_test_set(
+    recipe: Recipe, *, shares: bool = False, is_own: bool = False, named: Sequence[str] = ()
+) -> PairSource:
     """The samples of a recipe marked `test`; if no pair of files is marked, all pairs are taken.
 
     Args:
@@ -161,14 +185,15 @@ def open_test_set(recipe: Recipe, *, shares: bool = False, is_own: bool = False)
         shares: For a model that takes pictures divided by their largest possible value: divide pairs of files by it.
         is_own: Whether the recipe belongs to the model under test. Then, if no pair is marked, only the pairs that
             its training used for validation are taken, since it has learned from all others.
+        named: Channels to take of files that have these and others, if the recipe chooses none.
 
     Raises:
         RecipeError: If nothing says where the images are.
         PairingError: If there are no test samples.
     """
     if not is_own:
-        return open_held_out(recipe, "test", shares=shares)
-    sources = _open(recipe, ["test"], 0, _own_test, shares)
+        return open_held_out(recipe, "test", shares=shares, named=named)
+    sources = open_splits(recipe, ["test"], 0, own_test, shares, named)
     if "test" not in sources:
         raise PairingError(
             "the model's recipe has no samples of the split `test`, and no validation samples to use instead; "
@@ -177,114 +202,21 @@ def open_test_set(recipe: Recipe, *, shares: bool = False, is_own: bool = False)
     return sources["test"]
 
 
-def open_held_out(recipe: Recipe, split: str, *, shares: bool = False) -> PairSource:
+def open_held_out(recipe: Recipe, split: str, *, shares: bool = False, named: Sequence[str] = ()) -> PairSource:
     """The samples of any split, such as `validation`; images are as in the recipe's training, but not scaled.
+
+    ``named`` as in :func:`open_test_set`.
 
     Raises:
         RecipeError: If nothing says where the images are.
         PairingError: If the split is empty.
     """
-    sources = _open(recipe, [split], 0, lambda pairs, _: _marked(pairs, split), shares)
+    sources = open_splits(recipe, [split], 0, lambda pairs, _: marked(pairs, split), shares, named)
     if split not in sources:
         raise PairingError(
             f"the data has no samples of the split `{split}`; mark some, or give a data set that has some"
         )
     return sources[split]
-
-
-_Divide = Callable[[list[Pair], Recipe], dict[str, list[Pair]]]
-
-
-def _open(
-    recipe: Recipe, splits: Collection[str], cache_bytes: int, divide: _Divide, shares: bool = False
-) -> dict[str, PairSource]:
-    """The data of a recipe's requested splits, wherever it is stored; ``divide`` assigns pairs of files to splits."""
-    data = recipe.data
-    if data.store:
-        sources = _open_store(data.store, recipe.model.ndim, splits)
-    elif recipe.problem != "pairs":
-        opened = _open_problem(recipe, cache_bytes)
-        sources = {split: source for split, source in opened.items() if split in splits}
-    else:
-        parts = divide(_pairs(data), recipe)
-        axes = (data.input_axes, data.target_axes)
-        sources = {
-            split: FilePairs(
-                part,
-                ndim=recipe.model.ndim,
-                axes=axes,
-                upsample=data.upsample,
-                shares=shares,
-                cache_bytes=cache_bytes,
-            )
-            for split, part in parts.items()
-            if part and split in splits
-        }
-    if data.match_intensity:
-        return {split: MatchedPairs(source) for split, source in sources.items()}
-    return sources
-
-
-def _pairs(data: DataRecipe) -> list[Pair]:
-    if data.folder:
-        raise RecipeError("data.folder is given, but no problem that reads it; set problem, such as `biosr` or `phase`")
-    if data.inputs and data.targets:
-        return find_pairs(data.inputs, data.targets)
-    if data.manifest:
-        return read_manifest(data.manifest)
-    raise RecipeError(
-        "the recipe does not say where images are; give data.inputs and data.targets, a manifest or a store"
-    )
-
-
-def _divided(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
-    kept, held_out = split_pairs(pairs, recipe.data.validation_fraction, seed=recipe.train.seed)
-    if not kept:
-        raise RecipeError("no pair is left for training; lower data.validation_fraction or mark pairs as `train`")
-    return {"train": kept, "validation": held_out, "test": [pair for pair in pairs if pair.split == "test"]}
-
-
-def _marked(pairs: list[Pair], split: str) -> dict[str, list[Pair]]:
-    """Pairs of a split as marked; two folders, and lists without marks, belong to it entirely."""
-    if not any(pair.split for pair in pairs):
-        return {split: pairs}
-    return {split: [pair for pair in pairs if pair.split == split]}
-
-
-def _own_test(pairs: list[Pair], recipe: Recipe) -> dict[str, list[Pair]]:
-    """Of the pairs that a model was trained on, the test pairs or, if none is marked, the validation pairs."""
-    if any(pair.split for pair in pairs):
-        return _marked(pairs, "test")
-    return {"test": _divided(pairs, recipe)["validation"]}
-
-
-def _open_problem(recipe: Recipe, cache_bytes: int) -> dict[str, PairSource]:
-    data = recipe.data
-    if not data.folder:
-        raise RecipeError(
-            f"the problem {recipe.problem!r} reads a data set, and the recipe does not say where it is; set data.folder"
-        )
-    if recipe.model.ndim != 2:
-        raise RecipeError(f"the problem {recipe.problem!r} has images, and model.ndim is 3; set it to 2")
-    request = Request(
-        folder=Path(data.folder),
-        forward=recipe.forward,
-        seed=recipe.train.seed,
-        validation_fraction=data.validation_fraction,
-        upsample=data.upsample,
-        cache_bytes=cache_bytes,
-    )
-    return open_problem(recipe.problem, request)
-
-
-def _open_store(path: str, ndim: int, splits: Collection[str]) -> dict[str, PairSource]:
-    packed = {split: PackedPairs(path, split) for split in packed_splits(path) if split in splits}
-    for source in packed.values():
-        if source.ndim != ndim:
-            raise RecipeError(
-                f"the store {path} holds {source.ndim}-D samples and model.ndim is {ndim}; make them the same"
-            )
-    return dict(packed)
 
 
 def _statistics(recipe: Recipe, train: PairSource) -> list[Normalization]:

@@ -5,9 +5,11 @@
 
 from pathlib import Path
 
-__all__ = ["IMAGE_SUFFIXES", "MRC_SUFFIXES", "image_stem", "take_apart"]
+__all__ = ["IMAGE_SUFFIXES", "MICROSCOPE_SUFFIXES", "MRC_SUFFIXES", "image_stem", "take_apart"]
 
-IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".npy", ".mrc", ".zarr")
+MICROSCOPE_SUFFIXES = (".czi", ".nd2", ".lif", ".oib")
+"""Suffixes of makers' own formats, for which there is the extra `microscopes`."""
+IMAGE_SUFFIXES = (".tif", ".tiff", ".png", ".jpg", ".jpeg", ".npy", ".mrc", ".zarr", *MICROSCOPE_SUFFIXES)
 """Suffixes of the files that count as images when a folder is searched for pairs."""
 MRC_SUFFIXES = (".mrc", ".mrcs", ".dv", ".st", ".rec", ".map")
 _OF_TIFF = (".btf", ".tf2", ".tf8", ".lsm", ".stk", ".svs")

@@ -16,8 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
-from typing import Any, Literal, Self
+from pathlib import PurePath
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,6 @@ __all__ = [
     "DamageError",
     "Image",
     "PixelSize",
-    "RawImage",
     "Region",
     "arrange",
     "check_axes",
@@ -55,8 +54,6 @@ Box = tuple[slice, ...]
 _DTYPES = {"bool"} | {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 _DTYPES |= {"float16", "float32", "float64", "complex64", "complex128"}
 _QUOTE_LENGTH = 300
-_SMALL = 2**18
-"""Images up to this many bytes are faster to read whole than to map."""
 _UNITS = {"T": units.TIMES, "Z": units.LENGTHS, "Y": units.LENGTHS, "X": units.LENGTHS}
 """Units of the pixel size along each axis."""
 
@@ -180,6 +177,9 @@ class Image(ABC):
         pixel_size: Pixel sizes by axis letter, for the axes where the file gives a number with a unit.
         metadata: The metadata passed to ``write_image``; empty for images not written by sfumato.
         memory_budget: Bytes that one call of ``read`` may take.
+        channel_names: Names of the channels, where the file gives one for each; otherwise empty.
+        scenes: Names of the scenes (positions, series) in the file; empty if the format has no scenes.
+        scene: Number of the scene that this image is.
     """
 
     path: str
@@ -190,6 +190,9 @@ class Image(ABC):
     pixel_size: Mapping[str, PixelSize] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     memory_budget: int = DEFAULT_MEMORY_BUDGET
+    channel_names: tuple[str, ...] = ()
+    scenes: tuple[str, ...] = ()
+    scene: int = 0
 
     def __post_init__(self) -> None:
         check_axes(self.axes, len(self.shape))
@@ -198,6 +201,13 @@ class Image(ABC):
             raise ImageError(f"{self.path} has shape {self.shape}; expected at least one pixel; save the image again")
         sizes = {a: s for a, s in self.pixel_size.items() if a in self.axes and s.unit in _UNITS.get(a, ())}
         object.__setattr__(self, "pixel_size", sizes)
+        if len(self.channel_names) != self.num_channels:
+            object.__setattr__(self, "channel_names", ())
+
+    @property
+    def num_channels(self) -> int:
+        """Length of the axis C; 1 without it."""
+        return self.shape[self.axes.index("C")] if "C" in self.axes else 1
 
     @property
     def name(self) -> str:
@@ -278,39 +288,6 @@ class Image(ABC):
     @abstractmethod
     def _fetch(self, box: Box) -> Array:
         """Read the pixels of one box, with all axes; may raise any exception."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RawImage(Image):
-    """An image whose pixels lie in one block of its file; regions are read through a memory map, small images whole.
-
-    Attributes:
-        offset: Start of the block, in bytes.
-        stored: Type of the pixels in the file, with its byte order.
-        fortran: Whether the first axis runs fastest.
-    """
-
-    offset: int
-    stored: np.dtype[Any]
-    fortran: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        held, expected = Path(self.path).stat().st_size, self.offset + math.prod(self.shape) * self.stored.itemsize
-        if self.offset < 0 or held < expected:
-            raise ImageError(
-                f"{self.path} has {held:,} bytes but its {self.format} header declares {expected:,}: shape "
-                f"{self.shape} of {self.stored.name} from byte {self.offset}; expected the whole image; copy it again"
-            )
-
-    def _fetch(self, box: Box) -> Array:
-        order: Literal["C", "F"] = "F" if self.fortran else "C"
-        if self.nbytes <= _SMALL:
-            flat = np.fromfile(self.path, self.stored, math.prod(self.shape), offset=self.offset)
-            block: Array = flat.reshape(self.shape, order=order)
-        else:
-            block = np.memmap(self.path, self.stored, "r", self.offset, self.shape, order)
-        return np.array(block[box], dtype=self.dtype, order="C")
 
 
 def arrange(array: Array, axes: str, wanted: str) -> Array:

@@ -28,31 +28,40 @@ from sfumato.data.images.image import (
     check_pixel_size,
     reading,
 )
+from sfumato.data.images.vendor_image import find_scene
+from sfumato.data.images.vendors import open_vendor
 from sfumato.system.atomic_files import sync_folder
 from sfumato.system.errors import ImageError, UnknownFormatError
 
 __all__ = ["open_image", "under_another_name", "write_image"]
 
-_READABLE = "TIFF, OME-TIFF, OME-Zarr 0.4 and 0.5, MRC, PNG, JPEG, npy and npz"
+_READABLE = "TIFF, OME-TIFF, OME-Zarr 0.4 and 0.5, MRC, PNG, JPEG, npy, npz, CZI, ND2, LIF or OIB"
 _WRITABLE = ".tif, .tiff, .zarr, .png and .npy"
 _SNIFFED_BYTES = 1024
 
 
-def open_image(path: str | os.PathLike[str], *, axes: str | None = None, memory_budget: int | None = None) -> Image:
+def open_image(
+    path: str | os.PathLike[str],
+    *,
+    axes: str | None = None,
+    memory_budget: int | None = None,
+    scene: str | int | None = None,
+) -> Image:
     """Open an image without reading its pixels.
 
     Args:
         path: A TIFF, OME-TIFF, MRC, PNG, JPEG or npy file; the folder or address of an OME-Zarr image or Zarr array;
-            or an array in an npz archive, as ``archive.npz/name``.
+            an array in an npz archive, as ``archive.npz/name``; or a CZI, ND2, LIF or OIB file (extra ``microscopes``).
         axes: Letters out of ``STCZYX`` that override the axes in the file, one for each of its axes.
         memory_budget: Bytes that one call of ``read`` may take; 4 GiB by default. It is checked against the header
             before anything is allocated.
+        scene: Name or number of the scene (position, series) of a file with several; the first by default.
 
     Returns:
         The image, which can be read by region.
 
     Raises:
-        ImageError: If the file does not exist, its format is unknown or its header is damaged.
+        ImageError: If the file does not exist, its format is unknown, its header is damaged or it has no such scene.
 
     Example:
         >>> import tempfile
@@ -70,11 +79,13 @@ def open_image(path: str | os.PathLike[str], *, axes: str | None = None, memory_
         image: Image = open_ome_zarr(name, memory_budget=budget)
     else:
         with reading(name, "supported"):
-            image = _open_local(Path(name), budget)
+            image = _open_local(Path(name), budget, scene)
+    if not image.scenes:
+        find_scene(name, (), scene)
     return image if axes is None else image.labelled(axes)
 
 
-def _open_local(path: Path, budget: int) -> Image:
+def _open_local(path: Path, budget: int, scene: str | int | None) -> Image:
     """Choose the reader of a file or folder."""
     if path.is_dir():
         from sfumato.data.images.ome_zarr import is_zarr, open_ome_zarr
@@ -90,7 +101,8 @@ def _open_local(path: Path, budget: int) -> Image:
         raise ImageError(f"{path} is a pipe, a socket or a device; expected a file or a folder; copy it to a file")
     with path.open("rb") as file:
         start = file.read(_SNIFFED_BYTES)
-    return _open_file(path, start, budget)
+    vendor = open_vendor(path, start, memory_budget=budget, scene=scene)
+    return _open_file(path, start, budget) if vendor is None else vendor
 
 
 def _open_file(path: Path, start: bytes, budget: int) -> Image:

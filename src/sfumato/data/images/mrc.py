@@ -16,7 +16,8 @@ import numpy as np
 from mrcfile.dtypes import HEADER_DTYPE
 from mrcfile.utils import dtype_from_mode, mode_from_dtype, spacegroup_is_volume_stack
 
-from sfumato.data.images.image import Array, Image, PixelSize, RawImage, default_axes, reading
+from sfumato.data.images.image import Array, Image, PixelSize, default_axes, reading
+from sfumato.data.images.raw_image import RawImage
 from sfumato.system.errors import ImageError
 
 __all__ = ["is_mrc", "open_mrc", "write_deltavision", "write_mrc_parts"]

@@ -14,7 +14,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as numpy_format
 
-from sfumato.data.images.image import Array, Box, DamageError, Image, RawImage, default_axes, reading
+from sfumato.data.images.image import Array, Box, DamageError, Image, default_axes, reading
+from sfumato.data.images.raw_image import RawImage
 from sfumato.system.errors import ImageError
 
 __all__ = ["NpzImage", "open_npy", "open_npz", "write_npy_parts"]

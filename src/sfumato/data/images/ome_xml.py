@@ -22,6 +22,7 @@ class OmeImage:
         pages: Page of each plane, in the order of ``outer``.
         pixel_size: Pixel sizes by axis letter.
         metadata: Metadata from sfumato, if it wrote the file.
+        channel_names: Names of the channels, if each has one.
     """
 
     outer: str
@@ -29,6 +30,7 @@ class OmeImage:
     pages: tuple[int, ...]
     pixel_size: Mapping[str, PixelSize]
     metadata: Mapping[str, Any]
+    channel_names: tuple[str, ...]
 
 
 def is_ome(description: str) -> bool:
@@ -61,12 +63,12 @@ def parse_ome(text: str, num_pages: int) -> OmeImage:
     if sorted(order) != sorted("XYZCT") or not order.startswith("XY"):
         raise DamageError(f"its OME-XML has the dimension order {order!r}", expected="XY and then Z, C, T in any order")
     outer = order[:1:-1]
-    channel = next(_children(pixels, "Channel"), None)
-    samples = 1 if channel is None else int(channel.attrib.get("SamplesPerPixel", 1))
+    channels = list(_children(pixels, "Channel"))
+    samples = int(channels[0].attrib.get("SamplesPerPixel", 1)) if channels else 1
+    names = tuple(channel.attrib.get("Name", "") for channel in channels)
     sizes = tuple(int(pixels.attrib[f"Size{axis}"]) // (samples if axis == "C" else 1) for axis in outer)
-    return OmeImage(
-        outer, sizes, _planes(root, pixels, outer, sizes, num_pages), _pixel_sizes(pixels), _metadata(image)
-    )
+    pages = _planes(root, pixels, outer, sizes, num_pages)
+    return OmeImage(outer, sizes, pages, _pixel_sizes(pixels), _metadata(image), names if all(names) else ())
 
 
 def _children(element: ElementTree.Element, name: str) -> Iterator[ElementTree.Element]:

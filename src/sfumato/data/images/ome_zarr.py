@@ -46,6 +46,7 @@ class _Level(NamedTuple):
     pixel_size: Mapping[str, PixelSize]
     metadata: Mapping[str, Any]
     format: str
+    channel_names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +114,7 @@ def open_ome_zarr(path: Path | str, *, memory_budget: int = DEFAULT_MEMORY_BUDGE
             pixel_size=found.pixel_size,
             metadata=found.metadata,
             memory_budget=memory_budget,
+            channel_names=found.channel_names,
             array=array,
             folder=str(path / found.name) if isinstance(path, Path) else None,
         )
@@ -161,7 +163,19 @@ def _level(attributes: Mapping[str, Any] | None, number: int) -> _Level:
     sizes = {a: PixelSize.known(float(s), entry.get("unit")) for a, s, entry in zip(axes, scale, entries, strict=True)}
     version = ome.get("version") or image.get("version") or "0.4"
     known = {axis: size for axis, size in sizes.items() if size is not None}
-    return _Level(str(name), letters or None, known, dict(attributes.get("sfumato", {})), f"OME-Zarr {version}")
+    notes = dict(attributes.get("sfumato", {}))
+    return _Level(str(name), letters or None, known, notes, f"OME-Zarr {version}", _channel_names(ome, notes))
+
+
+def _channel_names(ome: Mapping[str, Any], notes: Mapping[str, Any]) -> tuple[str, ...]:
+    """Labels that viewers show, or the names that sfumato noted; empty if any is missing."""
+    omero = ome.get("omero")
+    channels = omero.get("channels") if isinstance(omero, dict) else None
+    labels: Any = [channel.get("label") for channel in channels or () if isinstance(channel, dict)]
+    names = labels or notes.get("channels")
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        return ()
+    return tuple(names)
 
 
 def _letter(entry: Mapping[str, Any]) -> str:

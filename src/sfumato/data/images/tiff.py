@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 import tifffile
 
-from sfumato.data.images.image import DamageError, Image, PixelSize, RawImage, fill_axes, reading
+from sfumato.data.images.image import DamageError, Image, PixelSize, fill_axes, reading
 from sfumato.data.images.ome_xml import is_ome, parse_ome
 from sfumato.data.images.png_jpeg import PRINT_PIXEL_M
+from sfumato.data.images.raw_image import RawImage
 from sfumato.data.images.tiff_image import JPEG, Grid, SegmentPacking, TiffImage, can_unpack
 
 __all__ = ["open_tiff"]
@@ -62,6 +63,7 @@ def open_tiff(path: Path, *, memory_budget: int) -> Image:
                 "pixel_size": stack.pixel_size,
                 "metadata": stack.metadata,
                 "memory_budget": memory_budget,
+                "channel_names": stack.channel_names,
             }
             if stack.block is not None:
                 return RawImage(**facts, offset=stack.block, stored=_stored_dtype(stack.page))
@@ -108,6 +110,7 @@ class _Stack(NamedTuple):
     block: int | None  # offset of the pixels if they are contiguous
     pixel_size: Mapping[str, PixelSize]
     metadata: Mapping[str, Any]
+    channel_names: tuple[str, ...] = ()
 
 
 def _ome_stack(file: tifffile.TiffFile) -> _Stack:
@@ -120,9 +123,8 @@ def _ome_stack(file: tifffile.TiffFile) -> _Stack:
     both = "C" in letters and "S" in letters and lengths[letters.index("C")] > 1
     kept = [i for i, letter in enumerate(letters) if lengths[i] > 1 or letter in "YX"]
     axes = _letters([letters[i] for i in kept], samples=not both)
-    return _Stack(
-        "OME-TIFF", axes, tuple(lengths[i] for i in kept), page, pages, None, image.pixel_size, image.metadata
-    )
+    shape = tuple(lengths[i] for i in kept)
+    return _Stack("OME-TIFF", axes, shape, page, pages, None, image.pixel_size, image.metadata, image.channel_names)
 
 
 def _series_stack(file: tifffile.TiffFile) -> _Stack:

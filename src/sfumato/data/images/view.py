@@ -114,6 +114,7 @@ def as_shares(image: Image) -> Image:
         dtype=np.dtype(np.float32),
         pixel_size=image.pixel_size,
         memory_budget=image.memory_budget,
+        channel_names=image.channel_names,
         whole=image,
     )
 
