@@ -15,7 +15,7 @@ from sfumato.system.errors import RunError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["keep_freed_memory", "usable_device", "without_subnormals"]
+__all__ = ["keep_freed_memory", "pins_memory", "usable_device", "without_subnormals"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
@@ -43,6 +43,11 @@ def usable_device(name: "str | torch.device") -> "torch.device":
         usable = ", ".join(name if n == 1 else f"{name}:0 to {name}:{n - 1}" for name, n in count.items() if n)
         raise RunError(f"device {str(name)!r} is not there; this machine and build of torch offer: {usable}")
     return torch.device(name)
+
+
+def pins_memory(device: "torch.device") -> bool:
+    """Whether a device copies from pinned memory while it computes; on Macs it shares the memory of the CPU."""
+    return device.type not in ("cpu", "mps")
 
 
 @contextlib.contextmanager
