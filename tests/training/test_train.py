@@ -268,7 +268,7 @@ def test_few_steps_in_the_time_are_told(
         (1000, r"1000 steps fit into 7 minutes$"),
     ):
         monkeypatch.setattr("sfumato.training.train.steps_in", lambda seconds, trainer, steps=steps: steps)
-        monkeypatch.setattr(Trainer, "run", lambda self, quiet: None)
+        monkeypatch.setattr(Trainer, "run", lambda self, **_: None)
         train(recipe(folders), tmp_path / str(steps), minutes=7)
         assert re.search(words, capsys.readouterr().err, re.MULTILINE)
 

@@ -26,7 +26,8 @@ def usable_device(name: "str | torch.device") -> "torch.device":
     """Return a device of this machine, checked before anything is loaded.
 
     Args:
-        name: ``cpu``, ``cuda`` or ``mps``, or one of several by number, such as ``cuda:1``.
+        name: ``cpu``, ``cuda``, ``mps`` or another accelerator of this build of torch, or one of several by number,
+            such as ``cuda:1``.
 
     Raises:
         RunError: If this machine or this build of torch does not have the device.
@@ -39,6 +40,9 @@ def usable_device(name: "str | torch.device") -> "torch.device":
 
     kind, _, number = str(name).partition(":")
     count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None:
+        count.setdefault(accelerator.type, torch.accelerator.device_count())
     if not (number or "0").isdecimal() or int(number or 0) >= count.get(kind, 0):
         usable = ", ".join(name if n == 1 else f"{name}:0 to {name}:{n - 1}" for name, n in count.items() if n)
         raise RunError(f"device {str(name)!r} is not there; this machine and build of torch offer: {usable}")
