@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from torch.utils.backend_registration import rename_privateuse1_backend
 from torch.utils.cpp_extension import load
 
 __all__ = ["NAME", "register"]
@@ -18,7 +19,7 @@ _SOURCE = Path(__file__).with_suffix(".cpp")
 
 def register(folder: Path) -> None:
     """Build the device in a folder, and make ``torch.device("second")`` usable in this process."""
-    torch.utils.rename_privateuse1_backend(NAME)
+    rename_privateuse1_backend(NAME)
     built = load("second_device", [str(_SOURCE)], extra_cflags=["-O0"], build_directory=str(folder))
     module = SimpleNamespace(
         is_available=lambda: True,
