@@ -4,7 +4,6 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable
 from multiprocessing import active_children
 from pathlib import Path
 
@@ -72,21 +71,24 @@ def test_workers_make_the_same_batches(workers: int, tmp_path: Path) -> None:
 
 
 @needs_workers
-def test_a_lost_worker_is_told_and_no_other_stays() -> None:
-    def make(step: int) -> int:
-        time.sleep(0.02)
-        return os.getpid()
-
+@pytest.mark.parametrize("busy", [0.0, 0.5])
+def test_a_lost_worker_is_told_and_no_other_stays(busy: float) -> None:
+    """Whether the loop waits for it or computes."""
     with pytest.raises(RunError, match=r"makes batches was ended by the system.*fewer workers than 2"):
-        lose_a_worker(make)
+        lose_a_worker(busy)
     assert not active_children()
 
 
-def lose_a_worker(make: Callable[[int], int]) -> None:
-    with prefetch(make, range(10**6), workers=2) as results:
+def lose_a_worker(busy: float) -> None:
+    with prefetch(slowly, range(10**6), workers=2) as results:
         os.kill(next(results), signal.SIGKILL)
         for _ in results:
-            pass
+            time.sleep(busy)
+
+
+def slowly(step: int) -> int:
+    time.sleep(0.02)
+    return os.getpid()
 
 
 def test_a_cpu_has_no_workers_by_default() -> None:

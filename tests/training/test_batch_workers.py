@@ -41,7 +41,7 @@ def test_two_workers_give_the_run_of_none(folders: tuple[str, str], tmp_path: Pa
     same_run(tmp_path / "alone", tmp_path / "shared")
 
 
-def test_errors_in_workers_are_told_as_without_them(folders: tuple[str, str], tmp_path: Path) -> None:
+def test_fewer_workers_than_none_are_refused(folders: tuple[str, str], tmp_path: Path) -> None:
     ran = CliRunner().invoke(app, [*command(folders, tmp_path / "run"), "--workers", "-1"])
     assert ran.exit_code == 2
     assert "workers" in ran.output
