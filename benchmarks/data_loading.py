@@ -18,6 +18,7 @@ import tempfile
 import time
 import tracemalloc
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +28,14 @@ import zarr
 from bars import Bars
 from overhead import BATCH, SIDE, networks
 from sfumato import CVDM, LearnedSchedule
-from sfumato.data.batches import Batch, PatchBatches, prefetch
+from sfumato.data.batches import Batch, PatchBatches
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
 from sfumato.data.order import Order, permute
 from sfumato.data.pack import pack
 from sfumato.data.packed import ATTRIBUTE, PackedPairs
 from sfumato.data.pairs import find_pairs
+from sfumato.data.prefetch import prefetch
 from sfumato.data.sources import FilePairs, PairSource
 from sfumato.diffusion.noise import NoiseField
 
@@ -67,7 +69,7 @@ def seconds_per_step(model: CVDM, optimizer: torch.optim.Optimizer, batches: Ite
     return (time.perf_counter() - started) / number
 
 
-def fed(loader: PatchBatches, steps: range) -> Iterable[Batch]:
+def fed(loader: PatchBatches, steps: range) -> AbstractContextManager[Iterable[Batch]]:
     return prefetch(lambda step: loader(step, range(BATCH)), steps)
 
 
@@ -84,8 +86,8 @@ def step_times(bars: Bars, files: FilePairs, store: PackedPairs, rounds: int) ->
         names = list(times)
         for name in names[turn % 3 :] + names[: turn % 3]:
             steps = range(turn * STEPS_PER_TURN, (turn + 1) * STEPS_PER_TURN)
-            batches = held if name == "memory" else fed(loaders[name], steps)
-            times[name].append(seconds_per_step(model, optimizer, batches))
+            with nullcontext(held) if name == "memory" else fed(loaders[name], steps) as batches:
+                times[name].append(seconds_per_step(model, optimizer, batches))
     for name in loaders:
         ratios = [ours / memory for ours, memory in zip(times[name], times["memory"], strict=True)]
         bars.report(f"step fed from a {name} / from memory", statistics.median(ratios), high=1.05)
@@ -133,10 +135,11 @@ def resident_bytes() -> int:
 def memory_of_a_large_store(bars: Bars, store: PackedPairs, num_batches: int) -> None:
     batches = patches(store)
     highest = 0
-    for step, _ in enumerate(fed(batches, range(num_batches))):
-        if step == 20:
-            start = resident_bytes()
-        highest = max(highest, resident_bytes())
+    with fed(batches, range(num_batches)) as made:
+        for step, _ in enumerate(made):
+            if step == 20:
+                start = resident_bytes()
+            highest = max(highest, resident_bytes())
     gigabytes = 2 * len(store) * IMAGE_SIDE**2 * 2 / 1e9
     bars.report("gigabytes of samples in the sparse store", gigabytes, low=20)
     bars.report(f"megabytes that memory grew by over {num_batches} batches of it", (highest - start) / 1e6, high=100)

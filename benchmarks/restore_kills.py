@@ -6,14 +6,15 @@ A real Dask cluster of processes on loopback: a scheduler, two workers and `sfum
 killed is started again. In between, twice, the input is replaced by another image of the same size: once while nothing
 runs, once while all do. That must be refused until it is put back. At the end the stores are compared, byte by byte,
 with those of one process that nobody killed.
+
+The same is done, with fewer kills, for `restore --fast` and for a student of two calls. Before it restores, `sfumato
+distill --workers 2` is killed while it teaches that student, which must equal the one of an undisturbed run.
 """
 
 import argparse
-import os
+import dataclasses
 import random
 import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,94 +24,29 @@ from pathlib import Path
 import numpy as np
 
 from bars import Bars
+from killed_cluster import NUM_WORKERS, PATIENCE, Cluster, differing_files, free_port
 from random_models import write_random_model
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
+from sfumato.models.model_file import load
+from sfumato.models.recipe import parse
 from sfumato.restoration.engines import IN_FLIGHT_PER_WORKER
 from sfumato.restoration.journal import Journal
 from sfumato.restoration.planning import Settings, plan_restoration
 from sfumato.restoration.run import run_restoration, verify
+from sfumato.training.distill import distill
+from sfumato.training.train import train
 
-NUM_WORKERS = 2
-PATIENCE = 300
-"""Seconds without progress before it is given up; a busy machine may take a minute to start all."""
 SIDE, CHUNK = 640, 32
 OPTIONS = ["--samples", "2", "--steps", "4", "--chunk", str(CHUNK), "--halo", "32", "--batch", "2", "--threads", "1"]
-COUNTING = '''
-from pathlib import Path
-from distributed.diagnostics.plugin import WorkerPlugin
-
-
-class Count(WorkerPlugin):
-    """Writes down every task that was done, whether or not anybody learnt of it."""
-
-    def transition(self, key, start, finish, **_):
-        if start == "executing" and finish == "memory":
-            with Path({path!r}).open("a") as file:
-                file.write(f"{{key}}\\n")
-
-
-async def dask_setup(worker):
-    await worker.plugin_add(Count(), name="count")
-'''
-
-
-class Cluster:
-    """Processes by name, started again when they are gone."""
-
-    def __init__(self, folder: Path, command: list[str], port: int) -> None:
-        address = f"tcp://127.0.0.1:{port}"
-        (folder / "count.py").write_text(COUNTING.format(path=str(folder / "executed.txt")))
-        scheduler = ["dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
-        worker = ["dask_worker", address, "--nworkers", "1", "--nthreads", "1", "--no-dashboard", "--no-nanny"]
-        worker += ["--preload", str(folder / "count.py"), "--local-directory", str(folder)]
-        self.commands = {"scheduler": [sys.executable, "-m", f"distributed.cli.{scheduler[0]}", *scheduler[1:]]}
-        for number in range(NUM_WORKERS):
-            self.commands[f"worker {number}"] = [sys.executable, "-m", f"distributed.cli.{worker[0]}", *worker[1:]]
-        self.commands["client"] = [*command, "--scheduler", address]
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.folder = folder
-
-    def start_missing(self) -> bool:
-        """Start what is not running; False once the client has ended well."""
-        for name, command in self.commands.items():
-            process = self.processes.get(name)
-            if process is not None and process.poll() is None:
-                continue
-            if name == "client" and process is not None and process.returncode == 0:
-                return False
-            with (self.folder / f"{name.replace(' ', '-')}.log").open("ab") as log:
-                environment = os.environ | {"OMP_NUM_THREADS": "1"}
-                self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        return True
-
-    def kill(self, name: str) -> None:
-        """End a process without a warning."""
-        self.processes[name].send_signal(signal.SIGKILL)
-        self.processes[name].wait()
-
-    def refusal(self) -> bool:
-        """Wait until the client ends; whether it refused to go on because of the input."""
-        code = self.processes["client"].wait(timeout=PATIENCE)
-        errors = [line for line in (self.folder / "client.log").read_text().splitlines() if line.startswith("error: ")]
-        return code == 2 and "in.npy" in errors[-1]
-
-    def end(self) -> None:
-        """End all."""
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: content for name, content in found.items() if not name.endswith(".unfinished")}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+MODES = ["samples", "fast", "student"]
+SMALL = """
+preset: small
+data: {{inputs: "{low}", targets: "{high}", patch: 16}}
+model: {{base: 4, rate_base: 4, denoiser_base: 4, num_scales: 3, denoiser_scales: 3}}
+train: {{steps: 20, batch_size: 4, warmup: 2, validate_every: 1000, save_every: 20}}
+sample: {{steps: 2, samples: 2}}
+"""
 
 
 def replace(source: Path, content: Path) -> None:
@@ -119,11 +55,10 @@ def replace(source: Path, content: Path) -> None:
     source.with_suffix(".tmp").replace(source)
 
 
-def await_record(cluster: Cluster, journal: Journal) -> None:
-    """Wait until the client has recorded a chunk, so that all are at work."""
+def await_record(cluster: Cluster, journal: Journal, *, more: int = 1) -> None:
+    """Wait until the client has recorded some more chunks, so that all are at work, or has ended."""
     before, deadline = int(journal.done().sum()), time.monotonic() + PATIENCE
-    while int(journal.done().sum()) == before and time.monotonic() < deadline:
-        cluster.start_missing()
+    while int(journal.done().sum()) < before + more and time.monotonic() < deadline and cluster.start_missing():
         time.sleep(0.02)
 
 
@@ -195,12 +130,8 @@ def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
     bars.report("chunks recorded meanwhile", meanwhile, high=0)
     bars.report("kills", sum(done.values()), low=kills)
     bars.report("chunks in the journal that are not on disk, after any kill", unsafe, high=0)
-    differing = 0
-    for expected, found in zip(smooth.files, killed.files, strict=True):
-        left, right = files_of(Path(expected)), files_of(Path(found))
-        differing += len(left.keys() ^ right.keys()) + sum(
-            left[key] != right[key] for key in left.keys() & right.keys()
-        )
+    pairs = zip(smooth.files, killed.files, strict=True)
+    differing = sum(differing_files(Path(expected), Path(found)) for expected, found in pairs)
     bars.report("files that differ from those of the restoration nobody killed", differing, high=0)
     bars.report("chunks recorded twice", int((journal.times() > 1).sum()), low=0, high=0)
     recorded = sum(path.stat().st_size for path in killed.journal.glob("*.records")) // 16
@@ -217,9 +148,103 @@ def measure(folder: Path, kills: int, seed: int, bars: Bars) -> None:
     bars.report(f"chunks computed again, of {len(restored)}", again, low=0, high=most)
 
 
+def small_teacher(folder: Path) -> Path:
+    """A model with mean and scale networks, trained for a few steps."""
+    recipe = parse(SMALL.format(low=folder / "low", high=folder / "high"), source="benchmark")
+    generator = np.random.default_rng(0)
+    for side in ("low", "high"):
+        (folder / side).mkdir()
+        for number in range(6):
+            image = (10 + 3 * generator.standard_normal((48, 48))).astype(np.float32)
+            write_image(folder / side / f"{number}.npy", image, axes="YX")
+    return train(recipe, folder / "teacher", quiet=True).model_file
+
+
+def measure_teaching(folder: Path, teacher: Path, kills: int, draw: random.Random, bars: Bars) -> Path:
+    """Kill the teaching of a student; returns the student."""
+    smooth, killed = folder / "smooth.safetensors", folder / "killed.safetensors"
+    settings = load(teacher).info.recipe.train.model_copy(update={"steps": 150 * (kills + 1), "save_every": 5})
+    distill(teacher, smooth, calls=2, teacher_calls=4, train=settings, quiet=True)
+    fields = ["--set", f"train.steps={settings.steps}", "--set", f"train.save_every={settings.save_every}"]
+    words = ["distill", str(teacher), "--out", str(killed), "--calls", "2", "--teacher-calls", "4", "--workers", "2"]
+    done, checkpoints = 0, folder / "killed_run" / "checkpoints"
+    while not killed.exists():
+        before = sorted(checkpoints.glob("step-*.safetensors"))
+        with (folder / "distill.log").open("ab") as log:
+            process = subprocess.Popen([sys.executable, "-m", "sfumato", *words, *fields], stderr=log, stdout=log)
+        while done < kills and process.poll() is None and sorted(checkpoints.glob("step-*.safetensors")) == before:
+            time.sleep(0.01)
+        if done < kills and process.poll() is None:
+            time.sleep(draw.random())
+            process.kill()
+            done += 1
+            print(f"killed the teaching, {done} of {kills}", file=sys.stderr, flush=True)
+        if process.wait() not in (0, -9):
+            sys.exit(f"the teaching ended with code {process.returncode}; see {folder / 'distill.log'}")
+    bars.report("student, teaching: kills", done, low=kills)
+    differs = float(smooth.read_bytes() != killed.read_bytes())
+    bars.report("student, teaching: files that differ from those of a run nobody killed", differs, high=0)
+    return killed
+
+
+def measure_model(name: str, model: Path, folder: Path, settings: Settings, kills: int, bars: Bars) -> None:
+    """Kill parts of a cluster that restores with a model, and compare with one process that nobody killed."""
+    source, draw, done, unsafe = folder / "in.npy", random.Random(name), 0, 0
+    pixels = 10 + 3 * np.random.default_rng(2).standard_normal((SIDE, SIDE))
+    write_image(source, pixels.astype(np.float32), axes="YX")
+    for place in ("smooth", "killed"):
+        (folder / place).mkdir()
+    smooth, killed = (
+        plan_restoration(model, source, folder / place / "out.zarr", settings) for place in ("smooth", "killed")
+    )
+    run_restoration(smooth)
+    options = ["--fast"] if settings.fast else ["--samples", str(settings.num_samples)]
+    options += ["--chunk", str(CHUNK), "--halo", "32", "--threads", "1"]
+    command = [sys.executable, "-m", "sfumato", "restore", str(model), str(source), str(folder / "killed" / "out.zarr")]
+    cluster = Cluster(folder, [*command, *options], free_port())
+    journal, total = Journal(killed.journal, killed.job.plan.num_tasks), killed.job.plan.num_tasks
+    try:
+        while cluster.start_missing():
+            if done < kills:
+                await_record(cluster, journal, more=max(1, total // (3 * kills)))
+            else:
+                time.sleep(0.02)
+            if done < kills and cluster.processes["client"].poll() is None:
+                cluster.kill(part := draw.choice([*cluster.commands]))
+                done, unsafe = done + 1, unsafe + len(verify(killed))
+                print(
+                    f"{name}: killed the {part} at {int(journal.done().sum())} of {total} chunks",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    finally:
+        cluster.end()
+    pairs = zip(smooth.files, killed.files, strict=True)
+    differing = sum(differing_files(Path(expected), Path(found)) for expected, found in pairs)
+    bars.report(f"{name}: kills", done, low=kills)
+    bars.report(f"{name}: chunks in the journal that are not on disk, after any kill", unsafe, high=0)
+    bars.report(f"{name}: files that differ from those of the restoration nobody killed", differing, high=0)
+
+
+def measure_small(folder: Path, kills: int, seed: int, bars: Bars, modes: list[str]) -> None:
+    """What needs a model with mean and scale networks: to restore without samples, and to teach a student."""
+    for place in ("teaching", "fast", "student"):
+        (folder / place).mkdir()
+    teacher = small_teacher(folder / "teaching")
+    settings = Settings(chunk=CHUNK, halo=32, threads=1)
+    if "fast" in modes:
+        measure_model("fast", teacher, folder / "fast", dataclasses.replace(settings, fast=True), kills, bars)
+    if "student" in modes:
+        student = measure_teaching(folder / "teaching", teacher, kills, random.Random(seed), bars)
+        settings = dataclasses.replace(settings, num_samples=2)
+        measure_model("student", student, folder / "student", settings, kills, bars)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--kills", type=int, default=20, help="kills while samples are drawn")
+    parser.add_argument("--few", type=int, default=3, help="kills in each of the other modes")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="what to kill; by default, each")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder to work in, which is left with its logs")
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
@@ -227,7 +252,10 @@ def main() -> None:
     bars, folder = Bars(), arguments.keep or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        measure(folder, arguments.kills, arguments.seed, bars)
+        if "samples" in arguments.modes:
+            measure(folder, arguments.kills, arguments.seed, bars)
+        if {"fast", "student"} & {*arguments.modes}:
+            measure_small(folder, arguments.few, arguments.seed, bars, arguments.modes)
     finally:
         if arguments.keep is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from sfumato.data.batches import PatchBatches, prefetch
+from sfumato.data.batches import PatchBatches
 from sfumato.data.order import Order
+from sfumato.data.prefetch import prefetch
 from sfumato.models.recipe import Recipe
 from sfumato.nn import UNet
 from sfumato.system.device import without_subnormals
@@ -61,8 +62,8 @@ def quantile_head(recipe: Recipe, file: Path, *, steps: int) -> QuantileHead:
         target=data.target,
     )
     optimizer = torch.optim.AdamW(head.parameters(), lr=_RATE, weight_decay=0.0)
-    with without_subnormals():
-        for step, batch in enumerate(prefetch(lambda step: batches(step, range(_BATCH)), range(steps))):
+    with without_subnormals(), prefetch(lambda step: batches(step, range(_BATCH)), range(steps)) as drawn:
+        for step, batch in enumerate(drawn):
             for group in optimizer.param_groups:
                 group["lr"] = _RATE * min(1.0, (step + 1) / 100) * (1 + math.cos(math.pi * step / steps)) / 2
             loss = pinball(head(batch.condition), batch.target)

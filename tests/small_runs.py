@@ -4,10 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import load_file
+
 from pair_folders import TINY
 from sfumato.models.recipe import Recipe, parse
+from sfumato.training.run_folder import RunFolder
 
-__all__ = ["command", "commanded", "recipe"]
+__all__ = ["command", "commanded", "recipe", "same_run"]
 
 
 def recipe(folders: tuple[str, str], **settings: object) -> Recipe:
@@ -34,3 +38,16 @@ def command(folders: tuple[str, str], out: Path, *settings: str) -> list[str]:
     """What `sfumato` is given to train in a moment."""
     options = [option for setting in (*TINY, *settings) for option in ("--set", setting)]
     return ["train", "--inputs", folders[0], "--targets", folders[1], "--out", str(out), *options]
+
+
+def same_run(a: Path, b: Path) -> None:
+    """The last states and the logs of two runs agree to the bit, seconds aside."""
+    states = [sorted((run / "checkpoints").glob("*.safetensors"))[-1] for run in (a, b)]
+    assert states[0].name == states[1].name
+    tensors = [load_file(state) for state in states]
+    assert tensors[0].keys() == tensors[1].keys()
+    for name, tensor in tensors[0].items():
+        assert torch.equal(tensor, tensors[1][name]), name
+    logs = [[{k: v for k, v in line.items() if k != "seconds"} for line in RunFolder(run).metrics()] for run in (a, b)]
+    assert logs[0] == logs[1]
+    assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()

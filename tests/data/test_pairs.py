@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from pair_folders import make_pairs
-from sfumato.data.batches import PatchBatches, prefetch
+from sfumato.data.batches import PatchBatches
 from sfumato.data.domain import fingerprint
 from sfumato.data.images.io import write_image
 from sfumato.data.normalize import Normalization
@@ -234,20 +234,6 @@ def test_bad_pixels_and_small_images_are_named(tmp_path: Path) -> None:
         make(0, range(2))
     with pytest.raises(PairingError, match=r"less than the patch of 30; set data\.patch to 24"):
         PatchBatches(source, Order(0, 1, 2), patch=30, augment=False, condition=PLAIN, target=PLAIN)
-
-
-def test_prefetch_keeps_the_order_and_passes_errors_on() -> None:
-    assert list(prefetch(lambda step: step * step, range(10))) == [step * step for step in range(10)]
-
-    def broken(step: int) -> int:
-        if step == 3:
-            raise PairingError("no such image")
-        return step
-
-    results = prefetch(broken, range(10))
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(PairingError, match="no such image"):
-        next(results)
 
 
 def test_fingerprint_measures_noise_and_spectrum() -> None:

@@ -30,23 +30,10 @@ from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import stage_at
 from sfumato.training.train import train
-from small_runs import command, commanded, recipe
+from small_runs import command, commanded, recipe, same_run
 from warm_processes import run_ranks, start_command
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def same_run(a: Path, b: Path) -> None:
-    """The last states and the logs of two runs agree to the bit, seconds aside."""
-    states = [sorted((run / "checkpoints").glob("*.safetensors"))[-1] for run in (a, b)]
-    assert states[0].name == states[1].name
-    tensors = [load_file(state) for state in states]
-    assert tensors[0].keys() == tensors[1].keys()
-    for name, tensor in tensors[0].items():
-        assert torch.equal(tensor, tensors[1][name]), name
-    logs = [[{k: v for k, v in line.items() if k != "seconds"} for line in RunFolder(run).metrics()] for run in (a, b)]
-    assert logs[0] == logs[1]
-    assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -281,7 +268,7 @@ def test_few_steps_in_the_time_are_told(
         (1000, r"1000 steps fit into 7 minutes$"),
     ):
         monkeypatch.setattr("sfumato.training.train.steps_in", lambda seconds, trainer, steps=steps: steps)
-        monkeypatch.setattr(Trainer, "run", lambda self, quiet: None)
+        monkeypatch.setattr(Trainer, "run", lambda self, **_: None)
         train(recipe(folders), tmp_path / str(steps), minutes=7)
         assert re.search(words, capsys.readouterr().err, re.MULTILINE)
 

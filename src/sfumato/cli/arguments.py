@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 __all__ = [
     "AllowSeen",
+    "BatchWorkers",
     "Channels",
     "DataFolder",
     "Device",
@@ -32,6 +33,15 @@ ModelFile = Annotated[
     Path, Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
 ]
 Device = Annotated[str, Option(help="cpu, cuda or mps.")]
+BatchWorkers = Annotated[
+    int | None,
+    Option(
+        "--workers",
+        min=0,
+        help="Processes that make batches, on Linux; by default none on a CPU, and up to 4 for a GPU. Their number "
+        "changes no batch.",
+    ),
+]
 Steps = Annotated[int | None, Option(help="Network calls per sample; the recipe's by default.")]
 ScoredSamples = Annotated[int, Option(help="Samples per image; their mean is scored.")]
 Most = Annotated[int | None, Option(help="Use at most this many images, spread over the set.")]

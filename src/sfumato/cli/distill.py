@@ -40,6 +40,7 @@ def distill(
         float | None, Option(help="Train as many steps as fit into this time; as many as the teacher by default.")
     ] = None,
     device: arguments.Device = "cpu",
+    workers: arguments.BatchWorkers = None,
     settings: Annotated[
         list[str] | None,
         Option("--set", help="Any field of the recipe's section train, such as train.steps=4000; may be repeated."),
@@ -69,6 +70,7 @@ def distill(
         data=data_of_student(recipe, given, is_trusted=from_recipe or is_of_run(model, recipe)),
         train=training_of_student(recipe, settings or []),
         device=device,
+        workers=workers,
         minutes=minutes,
     )
     if is_first_process():

@@ -34,6 +34,7 @@ def train(
         ),
     ] = None,
     device: arguments.Device = "cpu",
+    workers: arguments.BatchWorkers = None,
     start_from: Annotated[Path | None, Option("--from", help="Model file whose weights to start from.")] = None,
     settings: arguments.RecipeFields = None,
 ) -> None:
@@ -53,6 +54,6 @@ def train(
         deeper = recipe_of(None, [*_FIVE_SCALES, *fields], preset=preset or usual)
         if is_run_of(RunFolder(out), deeper, minutes):
             chosen = deeper  # begun when volumes had as many scales as images
-    trained = run(chosen, out, device=device, minutes=minutes, start_from=start_from)
+    trained = run(chosen, out, device=device, workers=workers, minutes=minutes, start_from=start_from)
     if is_first_process():
         say(f"trained: {trained.model_file}")

@@ -1,10 +1,7 @@
-"""Make and prefetch training batches: normalised patches of image pairs, as tensors, for a given global step."""
+"""Make training batches: normalised patches of image pairs, as tensors, for a given global step."""
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +13,7 @@ from sfumato.data.order import Order
 from sfumato.data.sources import PairSource
 from sfumato.system.errors import PairingError
 
-__all__ = ["Batch", "PatchBatches", "check_patch_fits", "prefetch"]
-
-Result = TypeVar("Result")
-_AHEAD = 4
-"""Batches that are prepared ahead."""
+__all__ = ["Batch", "PatchBatches", "check_patch_fits"]
 
 
 class Batch(NamedTuple):
@@ -99,20 +92,3 @@ def _turned(patch: NDArray[np.generic], turn: int) -> NDArray[np.generic]:
     """Apply one of the eight symmetries of the square to the last two axes."""
     patch = np.rot90(patch, turn % 4, axes=(-2, -1))
     return np.flip(patch, -1) if turn >= 4 else patch
-
-
-def prefetch(make: Callable[[int], Result], steps: Sequence[int]) -> Iterator[Result]:
-    """Yield ``make(step)`` for each step in order, while a thread prepares the next ones."""
-    with ThreadPoolExecutor(1, thread_name_prefix="batches") as pool:
-        waiting: deque[Future[Result]] = deque()
-        remaining = iter(steps)
-        try:
-            for step in remaining:
-                waiting.append(pool.submit(make, step))
-                if len(waiting) > _AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()

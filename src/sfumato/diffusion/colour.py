@@ -101,7 +101,7 @@ class Colour(nn.Module):
         """Take the mean spectrum of what is to be diffused, patches (B, C, *spatial) of one size."""
         power: Tensor | None = None
         for patches in leftovers:
-            found = _power(patches.double())
+            found = _power(patches.cpu().double())  # not every device has float64
             power = found if power is None else power + found
         assert power is not None, "there are always patches to train on"
         amplitude = power.sqrt()
@@ -151,7 +151,7 @@ def _kernel(amplitude: Tensor, side: int) -> Tensor:
     half = places[len(places) // 2 :]  # an even kernel is known by one half, from its centre on
     waves = (2 * torch.pi * frequencies.reshape(-1, ndim) @ half.reshape(-1, ndim).T.to(amplitude)).cos()
     waves[:, 1:] *= 2
-    wanted = amplitude.cpu().flatten()
+    wanted = amplitude.flatten()
     system = waves / wanted[:, None]
     gram = system.T @ system
     gram += 1e-6 * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)

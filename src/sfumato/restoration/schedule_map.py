@@ -96,5 +96,5 @@ def curves_at(
     rates = rate.flatten(1).mean(1) if place is None else rate[at]
     there = Schedule(rates.reshape(1, -1, 1, 1), schedule.warp, schedule.reference_rate)
     t = torch.linspace(0, 1, num_times, dtype=rates.dtype, device=rates.device)
-    beta, gamma = (values[:, :, 0, 0].double().cpu().numpy() for values in (there.beta(t), there.gamma(t)))
-    return t.double().cpu().numpy(), beta, gamma
+    beta, gamma = (values[:, :, 0, 0].cpu().double().numpy() for values in (there.beta(t), there.gamma(t)))
+    return t.cpu().double().numpy(), beta, gamma

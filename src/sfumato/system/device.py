@@ -15,7 +15,7 @@ from sfumato.system.errors import RunError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["keep_freed_memory", "usable_device", "without_subnormals"]
+__all__ = ["keep_freed_memory", "pins_memory", "usable_device", "without_subnormals"]
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
@@ -26,7 +26,8 @@ def usable_device(name: "str | torch.device") -> "torch.device":
     """Return a device of this machine, checked before anything is loaded.
 
     Args:
-        name: ``cpu``, ``cuda`` or ``mps``, or one of several by number, such as ``cuda:1``.
+        name: ``cpu``, ``cuda``, ``mps`` or another accelerator of this build of torch, or one of several by number,
+            such as ``cuda:1``.
 
     Raises:
         RunError: If this machine or this build of torch does not have the device.
@@ -39,10 +40,18 @@ def usable_device(name: "str | torch.device") -> "torch.device":
 
     kind, _, number = str(name).partition(":")
     count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None:
+        count.setdefault(accelerator.type, torch.accelerator.device_count())
     if not (number or "0").isdecimal() or int(number or 0) >= count.get(kind, 0):
         usable = ", ".join(name if n == 1 else f"{name}:0 to {name}:{n - 1}" for name, n in count.items() if n)
         raise RunError(f"device {str(name)!r} is not there; this machine and build of torch offer: {usable}")
     return torch.device(name)
+
+
+def pins_memory(device: "torch.device") -> bool:
+    """Whether a device copies from pinned memory while it computes; on Macs it shares the memory of the CPU."""
+    return device.type not in ("cpu", "mps")
 
 
 @contextlib.contextmanager

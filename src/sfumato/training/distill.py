@@ -25,6 +25,7 @@ def distill(
     data: DataRecipe | None = None,
     train: TrainRecipe | None = None,
     device: str = "cpu",
+    workers: int | None = None,
     minutes: float | None = None,
     quiet: bool = False,
 ) -> Path:
@@ -38,6 +39,7 @@ def distill(
         data: Where the pairs are; by default as in the teacher's recipe.
         train: The training; by default as in the teacher's recipe.
         device: ``cpu``, ``cuda`` or ``mps``.
+        workers: Processes that make batches, which they do not change; by default none for a CPU.
         minutes: Time a few steps and set ``train.steps`` to the number that fits.
         quiet: Show no progress on the terminal.
 
@@ -54,7 +56,7 @@ def distill(
     is_student = Kind("copy of this student", lambda path: has_weights_of(path, folder.model_file), ".safetensors")
     check_outputs([Written(written, is_student)], [teacher])
     recipe = taught_recipe(load(teacher), calls=calls, teacher_calls=teacher_calls, data=data, train=train)
-    taught = run(recipe, folder.path, device=device, minutes=minutes, start_from=teacher, quiet=quiet)
+    taught = run(recipe, folder.path, device=device, workers=workers, minutes=minutes, start_from=teacher, quiet=quiet)
     if is_first_process() and not written.exists():  # what is there may have been calibrated
         replace_bytes(written, taught.model_file.read_bytes(), untouched=f"The student is {taught.model_file}")
     return written

@@ -52,7 +52,7 @@ def measure_log_scale(model: CVDM, batches: PatchBatches) -> float:
     for condition, target in itertools.islice(_pairs(batches), number):
         center = model.center(condition.to(device))
         left = target.to(device) if center is None else target.to(device) - center
-        squares.append(float(left.double().square().mean()))
+        squares.append(float(left.cpu().double().square().mean()))
     size = math.sqrt(math.fsum(squares) / number)
     return math.log(2 * max(size, _LEAST_SIZE) / model.scale)
 
@@ -88,8 +88,8 @@ def trusted_share(first: Estimate, corrected: Estimate, condition: Tensor, targe
     left, used = 0.0, 0.0
     for one, wanted in zip(condition.split(1), target.split(1), strict=True):
         before = first(one)
-        correction = (corrected(one) - before).double()
-        left += float(((wanted - before).double() * correction).sum())
+        correction = (corrected(one) - before).cpu().double()  # not every device has float64
+        left += float(((wanted - before).cpu().double() * correction).sum())
         used += float(correction.square().sum())
     return min(max(left / used, 0.0), 1.0) if used else 1.0
 

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sfumato.data.batches import Batch, PatchBatches, prefetch
+from sfumato.data.batches import Batch, PatchBatches
 from sfumato.data.order import Order
+from sfumato.data.prefetch import prefetch, usual_workers
 from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
@@ -25,6 +26,7 @@ from sfumato.models.model_file import ModelInfo, load, save_model
 from sfumato.models.recipe import Recipe, TrainRecipe, dump
 from sfumato.nn.blocks import freeze_batch_statistics
 from sfumato.nn.linear_filter import LinearFilter
+from sfumato.system.device import pins_memory
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.progress import Bar
 from sfumato.training.between_stages import fit_between, take_over
@@ -83,15 +85,14 @@ class Trainer:
         if data.validation is not None and ranks.is_first:
             self.validation = Validation(data.validation, data.condition, data.target, recipe.data.patch)
 
-    def run(self, *, quiet: bool = False) -> None:
+    def run(self, *, workers: int | None = None, quiet: bool = False) -> None:
         """Train until the last step with regular checkpoints; resumes from the newest one."""
         self._resume()
         settings, last = self.recipe.train, self.recipe.train.steps
-        batches = prefetch(lambda step: self.batches(step, self.positions), range(self.step, last))
         self.quiet = quiet or not self.ranks.is_first
         self.dashboard = Dashboard(self.folder.tensorboard, step=self.step, active=self.ranks.is_first)
         bar = Bar("training", last, done=self.step, quiet=self.quiet)
-        with StopSignals() as stop, contextlib.closing(self.dashboard), bar:
+        with StopSignals() as stop, self._ahead(workers) as batches, contextlib.closing(self.dashboard), bar:
             for batch in batches:
                 started = time.perf_counter()
                 values = self.advance(batch)
@@ -104,6 +105,16 @@ class Trainer:
                     self.save()
                 if stopping:
                     raise KeyboardInterrupt(f"stopped at step {self.step}; run the same command again to resume")
+
+    def _ahead(self, workers: int | None) -> contextlib.AbstractContextManager[Iterator[Batch]]:
+        """The batches of the steps to come, in memory from where the device takes them."""
+        device = self.ranks.device
+        return prefetch(
+            lambda step: self.batches(step, self.positions),
+            range(self.step, self.recipe.train.steps),
+            workers=usual_workers(device) if workers is None else workers,
+            pinned=pins_memory(device),
+        )
 
     def advance(self, batch: Batch) -> dict[str, float]:
         """Do one optimizer step on this process's part of a global batch; returns the values over the whole batch."""
@@ -121,7 +132,7 @@ class Trainer:
         for part, is_last in self._rounds(batch):
             with contextlib.nullcontext() if is_last else self._no_sync():
                 with self._autocast():
-                    losses = self.loss(*(tensor.to(device) for tensor in part))
+                    losses = self.loss(*(tensor.to(device, non_blocking=pins_memory(device)) for tensor in part))
                 (losses.total / settings.accumulate).backward()
             terms += torch.stack([*losses]).detach() / settings.accumulate
         terms = self.ranks.mean(terms)

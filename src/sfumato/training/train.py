@@ -27,6 +27,7 @@ def train(
     out: str | Path,
     *,
     device: str = "cpu",
+    workers: int | None = None,
     minutes: float | None = None,
     start_from: str | Path | None = None,
     quiet: bool = False,
@@ -37,6 +38,7 @@ def train(
         recipe: Everything that the run depends on.
         out: Run folder. A run with the same recipe and images is resumed; any other one is refused.
         device: ``cpu``, ``cuda`` or ``mps``.
+        workers: Processes that make batches, which they do not change; by default none for a CPU.
         minutes: Time a few steps and set ``train.steps`` to the number that fits.
         start_from: A model file with the initial weights; the teacher, for the recipe of a student.
         quiet: Show no progress on the terminal.
@@ -79,5 +81,5 @@ def train(
             data.write(folder)
             folder.start(recipe)
         ranks.wait()
-        make(recipe, folder, data, ranks, start_from=start_from).run(quiet=quiet)
+        make(recipe, folder, data, ranks, start_from=start_from).run(workers=workers, quiet=quiet)
     return folder
