@@ -53,7 +53,7 @@ def support(model: CVDM) -> int:
         ({"mean_network": True}, 2 + 2),  # the rate network does not see the mean
         ({"mean_network": True, "linear_start": True}, 7 + 2 + 2),
         ({"mean_network": True, "linear_start": True, "read_once": True}, 7 + 2 + 2 + 2),
-        ({"mean_network": True, "read_once": True, "scale_network": True, "schedule": "cosine"}, 2 + 2 + 2),
+        ({"mean_network": True, "read_once": True, "scale_network": True, "schedule": "cosine"}, 2 + 4 + 2),
         ({"method": "regression", "linear_start": True}, 7 + 2),
     ],
 )
@@ -83,7 +83,7 @@ def test_mean_and_scale_are_measured_without_the_denoising_network() -> None:
     fields = {"mean_network": True, "linear_start": True, "read_once": True, "scale_network": True}
     found = measure_reach(of(fields), SampleRecipe(steps=4, solver="first_order"), given(), 1e-10, side=96)
     assert found is not None
-    assert (found.one_pass, found.denoiser) == (16, 8)  # 7 + 2 + 2, and 4 * 2
+    assert (found.one_pass, found.denoiser) == (16, 8)  # 7 + 2 + 4, and 4 * 2
     assert 16 <= found.sample <= 24  # at most their sum, whose last pixels have hardly any weight
     plain = of({"method": "regression", "linear_start": True})
     regression = measure_reach(plain, SampleRecipe(), given(), 1e-9, side=96)
@@ -111,5 +111,5 @@ def test_a_reach_that_no_image_needs_is_refused(wrong: dict[str, int]) -> None:
 
 def test_mean_and_scale_are_read_without_rates_and_denoising_network() -> None:
     fields = {"mean_network": True, "linear_start": True, "read_once": True, "scale_network": True}
-    assert reach_of_call(of(fields), reads_only=True) == 7 + 2 + 2
+    assert reach_of_call(of(fields), reads_only=True) == 7 + 2 + 4
     assert reach_of_call(of({**fields, "norm": "instance"}), reads_only=True) is None

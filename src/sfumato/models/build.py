@@ -224,13 +224,13 @@ def _start(model: "ModelRecipe", condition_channels: int, target_channels: int) 
 
 
 def _scale(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module | None:
-    return _head(model, condition_channels, target_channels) if model.scale_network else None
+    return _head(model, condition_channels, target_channels, smooths=True) if model.scale_network else None
 
 
-def _head(model: "ModelRecipe", condition_channels: int, target_channels: int) -> Head:
+def _head(model: "ModelRecipe", condition_channels: int, target_channels: int, *, smooths: bool = False) -> Head:
     """A small network on what the reader gives: rates and scales depend on little else."""
     seen = _read_channels(model, condition_channels, target_channels)
-    return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim)
+    return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim, smooths=smooths)
 
 
 def _network(
