@@ -3,7 +3,7 @@
     python experiments/few_calls.py --run --work runs/per_minute          # measure what solvers make of trained cells
     python experiments/few_calls.py --teach w2s/default/30/0 --work runs/per_minute --out runs/students  # and students
     python experiments/few_calls.py                                       # print what is stored
-    python experiments/few_calls.py --draw docs/figures/few_calls.svg     # draw it
+    python experiments/few_calls.py --write                               # put it into docs/speed.md, with its figure
     python experiments/few_calls.py --check                               # hold students against their bars
 
 The models are those that experiments/per_minute.py trained (problem/default/minutes/seed). All draw 16 samples of the
@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bars import Bars
+from bars import DOCS, Bars, write_table
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.solvers import Solver
 from sfumato.models.intervals import sampled_as
@@ -261,7 +261,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         for panel, metric in zip(axes[:, column], ("CRPS", "within", "MAE"), strict=True):
             for model, style in zip((*SOLVERS, "student"), ("o-", "s--", "^:", "D-"), strict=True):
                 calls = sorted({row.calls for row in own if row.model == model})
-                panel.plot(calls, [_shown(_values(own, model, n), full, metric) for n in calls], style, label=model)
+                if calls:
+                    panel.plot(calls, [_shown(_values(own, model, n), full, metric) for n in calls], style, label=model)
             read = _values(own, ONE_READ, 1)
             if read[metric].size:
                 panel.plot([1], [_shown(read, full, metric)], "k*", markersize=11, label=ONE_READ)
@@ -273,8 +274,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         axes[2, column].set_xlabel("network calls of a sample")
     for panel, label in zip(axes[:, 0], labels, strict=True):
         panel.set_ylabel(label)
-    for row, top in ((0, 1.5), (2, 1.3)):
-        axes[row, 0].set_ylim(0.95, top)
+    for row, ends in ((0, (0.9, 1.5)), (2, (0.9, 1.3))):
+        axes[row, 0].set_ylim(*ends)
     axes[0, -1].legend(fontsize=8)
     figure.savefig(path)
 
@@ -305,7 +306,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/students"), help="folder of the students")
     parser.add_argument("--steps", type=int, default=1000, help="training steps of each halving")
     parser.add_argument("--most", type=int, default=12, help="test images of each set")
-    parser.add_argument("--draw", type=Path, metavar="FIGURE", help="draw what is stored")
+    parser.add_argument("--write", action="store_true", help="put what is stored into docs/speed.md, with its figure")
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
     arguments = parser.parse_args()
     if arguments.run is not None or arguments.teach is not None:
@@ -319,8 +320,9 @@ def main() -> None:
             for cell in every if arguments.teach == [] else arguments.teach or []:
                 teach(cell, places, arguments.out.resolve(), steps=arguments.steps, most=arguments.most)
     print_table(check=arguments.check)
-    if arguments.draw is not None:
-        draw(stored(), arguments.draw)
+    if arguments.write:
+        write_table(DOCS / "speed.md", table(stored()))
+        draw(stored(), DOCS / "figures" / "few_calls.svg")
 
 
 if __name__ == "__main__":
