@@ -29,6 +29,7 @@ from sfumato.models.build import build_model
 from sfumato.models.model_file import LoadedModel, ModelInfo, load
 from sfumato.models.reach import Reach
 from sfumato.models.recipe import Recipe, parse
+from sfumato.restoration.intervals import sampled_by
 from sfumato.restoration.layout import Layout, choose_layout
 
 SIDES = {2: 1_000_000, 3: 10_000}
@@ -36,8 +37,8 @@ MEASURED = {2: 512, 3: 64}
 """Side of the image on which seconds are measured."""
 ROUNDS = 5
 DAY = 86_400
-OLD_SAMPLES, OLD_CALLS = 16, 32
-"""Of an image by version 0.1's defaults."""
+OLD_CALLS = 32
+"""Of a sample by version 0.1's default."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,10 @@ def ways(ndim: int) -> list[Way]:
     """Version 0.1 and today's default, with samples and without."""
     old = parse(f"model: {{ndim: {ndim}, base: 16, rate_base: 8}}")
     new = parse(f"preset: default\nmodel: {{ndim: {ndim}}}")
-    sample = new.sample
+    samples = sampled_by(_info(new)).num_samples  # the same in both
     return [
-        Way("version 0.1", old, OLD_SAMPLES, OLD_CALLS),
-        Way("today", new, sample.samples, sample.steps),
+        Way("version 0.1", old, samples, OLD_CALLS),
+        Way("today", new, samples, new.sample.steps),
         Way("today, `--fast`", new, 0, 0),
     ]
 
@@ -65,10 +66,13 @@ def ways(ndim: int) -> list[Way]:
 def layout_of(way: Way, model: CVDM, reach: Reach | None) -> Layout:
     """How `restore` would cut the image; version 0.1 knew no measured reach."""
     ndim = way.recipe.model.ndim
-    same = Normalization((0.0,), (1.0,))
-    own = None if way.name == "version 0.1" else reach
-    info = ModelInfo(way.recipe, 1, 1, same, same, {}, {}, reach=own)
+    info = _info(way.recipe, None if way.name == "version 0.1" else reach)
     return choose_layout(LoadedModel(model, info, ""), [SIDES[ndim]] * ndim, way.samples, way.calls)
+
+
+def _info(recipe: Recipe, reach: Reach | None = None) -> ModelInfo:
+    same = Normalization((0.0,), (1.0,))
+    return ModelInfo(recipe, 1, 1, same, same, {}, {}, reach=reach)
 
 
 @torch.no_grad()
