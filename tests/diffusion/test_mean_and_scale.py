@@ -17,6 +17,7 @@ from sfumato.models.build import build_model
 from sfumato.models.reach import reach_of_call
 from sfumato.models.recipe import ModelRecipe
 from sfumato.nn import UNet
+from sfumato.nn.binomial import Binomial
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.restoration.tiles import tiled
 from sfumato.system.errors import RecipeError
@@ -165,6 +166,25 @@ def test_a_model_without_a_scale_network_knows_no_standard_deviation() -> None:
         CVDM(CosineSchedule(), UNet(3, 1, base=4, norm="channel")).mean_and_std(torch.zeros(1, 1, 8, 8))
 
 
+def test_the_scale_is_finished_except_while_it_learns_alone() -> None:
+    """A network that learned through the smoothing would sharpen what it gives, and undo it."""
+    model, condition = build(), torch.randn(1, 1, 16, 16, generator=torch.Generator().manual_seed(3))
+    assert isinstance(model.scale_network, nn.Module)
+    for weights in model.scale_network.parameters():
+        torch.nn.init.normal_(weights, std=0.3)
+    plain = model.mean_and_std(condition)[1]
+    model.scale_finish = Binomial()
+    finished = model.mean_and_std(condition)[1]
+    assert plain is not None
+    assert finished is not None
+    torch.testing.assert_close(finished.log(), Binomial()(plain.log()))
+    assert (finished / plain - 1).abs().max() > 0.01
+    model.learns = "scale"
+    found = model.mean_and_std(condition)[1]
+    assert found is not None
+    assert torch.equal(found, plain)
+
+
 def test_the_scale_cannot_spoil_the_mean() -> None:
     model = build()
     condition, target, eps = torch.randn(3, 2, 1, 8, 8)
@@ -237,7 +257,7 @@ def test_rates_and_scales_follow_features_and_reach_adds_up() -> None:
     other[..., 0, 0] += 10.0
     known, changed = model.read(condition), model.read(other)
     far = reach_of_call(model)
-    assert far == 7 + 26 + 2 + 10  # filter, reader, head, denoising network
+    assert far == 7 + 26 + 4 + 10  # filter, reader, head and its smoothing, denoising network
     for before, after in ((known.schedule.rate, changed.schedule.rate), (known.scale, changed.scale)):
         assert isinstance(before, Tensor)
         assert isinstance(after, Tensor)

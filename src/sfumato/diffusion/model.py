@@ -94,6 +94,8 @@ class CVDM(nn.Module):
             mean alone.
         scale_network: Maps condition and centre to the logarithm of each pixel's scale relative to all of them,
             (B, C, *spatial); the denoising network sees it after the centre.
+        scale_finish: Maps what the scale network has learned to the scale that is used, such as smoothing, as what is
+            learned of single pixels is noisy; not used while the scale learns alone, or its network would undo it.
         colour: Gives the noise the spectrum of what mean and scale leave; the network then learns how the velocity
             differs from that of a Gaussian of this spectrum.
         residual: Diffuse the difference from the condition, which must have C channels, or with ``"last"`` from its
@@ -132,6 +134,7 @@ class CVDM(nn.Module):
         finish: Callable[[Tensor], Tensor] | None = None,
         reader: Callable[[Tensor], Tensor] | None = None,
         scale_network: Callable[[Tensor], Tensor] | None = None,
+        scale_finish: Callable[[Tensor], Tensor] | None = None,
         colour: Colour | None = None,
         residual: Residual = False,
         scale: float = 1.0,
@@ -173,6 +176,7 @@ class CVDM(nn.Module):
         self.finish = finish
         self.reader = reader
         self.scale_network = scale_network
+        self.scale_finish = scale_finish
         self.colour = colour
         self.learns: Learns = "all"
         if scale_network is not None:
@@ -259,6 +263,8 @@ class CVDM(nn.Module):
         assert self.scale_network is not None
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._holds_scale):
             relative = self.scale_network(seen).to(seen.dtype).clamp(*_LOG_SCALES)
+            if self.scale_finish is not None and self.learns != "scale":
+                relative = self.scale_finish(relative)
         return relative, self.scale * (self.log_scale + relative).exp()
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor, form: Form = "clean") -> Tensor:

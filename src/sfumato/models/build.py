@@ -15,6 +15,7 @@ from sfumato.diffusion.regression import Regression
 from sfumato.diffusion.schedule import CosineSchedule, GlobalSchedule, LearnedSchedule, LinearSchedule, PaperSchedule
 from sfumato.diffusion.student import Student
 from sfumato.nn import SR3UNet, UNet
+from sfumato.nn.binomial import Binomial
 from sfumato.nn.blocks import conv, zero_output
 from sfumato.nn.dfcan import DFCAN
 from sfumato.nn.head import Head
@@ -119,6 +120,7 @@ def _assemble(
         finish=LinearFilter.identity(target_channels, ndim=model.ndim) if model.linear_finish else None,
         reader=_reader(model, condition_channels, target_channels),
         scale_network=_scale(model, condition_channels, target_channels),
+        scale_finish=Binomial() if model.scale_network else None,
         colour=Colour(target_channels, ndim=model.ndim) if model.coloured_noise else None,
         residual=model.residual,
         scale=model.scale or 1.0,
@@ -224,13 +226,13 @@ def _start(model: "ModelRecipe", condition_channels: int, target_channels: int) 
 
 
 def _scale(model: "ModelRecipe", condition_channels: int, target_channels: int) -> nn.Module | None:
-    return _head(model, condition_channels, target_channels, smooths=True) if model.scale_network else None
+    return _head(model, condition_channels, target_channels) if model.scale_network else None
 
 
-def _head(model: "ModelRecipe", condition_channels: int, target_channels: int, *, smooths: bool = False) -> Head:
+def _head(model: "ModelRecipe", condition_channels: int, target_channels: int) -> Head:
     """A small network on what the reader gives: rates and scales depend on little else."""
     seen = _read_channels(model, condition_channels, target_channels)
-    return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim, smooths=smooths)
+    return Head(seen, target_channels, width=model.rate_base, ndim=model.ndim)
 
 
 def _network(

@@ -74,7 +74,7 @@ def reach_of_call(model: CVDM, *, reads_only: bool = False) -> int | None:
     """
     reader = model.mean_network if model.reader is None else model.reader
     center = _far(model.start) + _far(reader) + _far(model.finish)
-    far = center + _far(model.scale_network)
+    far = center + _far(model.scale_network) + _far(model.scale_finish)
     if not reads_only:
         rate = _far(getattr(model.schedule, "network", None)) + (0 if model.reader is None else center)
         far = max(far, rate) + _far(model.network)
