@@ -269,7 +269,7 @@ def test_rates_and_scales_follow_features_and_reach_adds_up() -> None:
 def test_one_read_reaches_as_far_as_its_networks_in_a_row() -> None:
     model, condition = read_once().double().eval(), torch.randn(1, 2, 96, 96, dtype=torch.float64)
     far = reach_of_call(model, reads_only=True)
-    assert far == 7 + 26 + 2  # filter, reader, head; a 1x1 convolution looks at no neighbours
+    assert far == 7 + 26 + 4  # filter, reader, head and its smoothing; a 1x1 convolution looks at no neighbours
     other = condition.clone()
     other[..., 0, 0] += 10.0
     for before, after in zip(model.mean_and_std(condition), model.mean_and_std(other), strict=True):
