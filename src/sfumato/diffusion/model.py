@@ -119,6 +119,9 @@ class CVDM(nn.Module):
     draws_samples: ClassVar[bool] = True
     """Whether there is a posterior to sample."""
 
+    has_units = False
+    """Whether a loaded model holds it and knows the units of its images, which it does not know itself."""
+
     def __init__(
         self,
         schedule: Callable[[Tensor], Schedule],

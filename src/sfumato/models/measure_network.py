@@ -1,5 +1,6 @@
 """Find out how far a network looks and on which grid it works, by asking it, whatever it is made of."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -7,8 +8,8 @@ from torch import Tensor, nn
 
 __all__ = ["measure_network"]
 
-_SIDES = {2: (64, 128, 256, 512), 3: (16, 32, 64)}
-"""Sides of images, of volumes: one as large as they get must be affordable on any computer."""
+_SIDES = {2: (1024, 64), 3: (128, 16)}
+"""Length and width of images, of volumes: long enough for what looks far, and cheap since narrow."""
 _STRIDES = {2: (1, 2, 4, 8, 16, 32, 64), 3: (1, 2, 4, 8)}
 _SAME = 1e-4
 """Share of the output's largest value by which rounding may change it."""
@@ -34,40 +35,43 @@ def measure_network(network: nn.Module, channels: int, ndim: int) -> tuple[int |
         >>> measure_network(nn.Conv2d(1, 1, 3, padding=4, dilation=4), 1, 2)
         (4, 1)
     """
-    reach = next(
-        (found for side in _SIDES[ndim] if (found := _spread(network, channels, ndim, side)) is not None), None
-    )
-    if reach is None:
+    spreads = [_spread(network, channels, ndim, axis) for axis in range(ndim)]
+    if None in spreads:
         return None, 1
+    reach = max(found for found in spreads if found is not None)
     for stride in _STRIDES[ndim]:
         if _moves_along(network, channels, ndim, stride, reach):
             return reach + stride - 1, stride  # a pixel elsewhere on the grid may be seen from further away
     return None, 1
 
 
-def _image(network: nn.Module, channels: int, ndim: int, side: int) -> Tensor:
+def _image(network: nn.Module, channels: int, size: Sequence[int]) -> Tensor:
     """Noise, the same each time."""
     at = next(network.parameters(), torch.zeros(()))
-    drawn = torch.randn(1, channels, *[side] * ndim, generator=torch.Generator().manual_seed(0))
-    return drawn.to(at.device)
+    return torch.randn(1, channels, *size, generator=torch.Generator().manual_seed(0)).to(at.device)
 
 
-def _spread(network: nn.Module, channels: int, ndim: int, side: int) -> int | None:
-    """How far a NaN in the middle spreads; None if it comes close to the border of the image."""
-    image = _image(network, channels, ndim, side)
-    middle: tuple[Any, ...] = (..., *[side // 2] * ndim)
+def _spread(network: nn.Module, channels: int, ndim: int, axis: int) -> int | None:
+    """How far a NaN in the middle spreads along an axis; None if it comes close to the border of the image.
+
+    One look at a long image: in a short one, the far pixels of a dilated convolution would fall outside unseen.
+    """
+    length, width = _SIDES[ndim]
+    size = [length if place == axis else width for place in range(ndim)]
+    image = _image(network, channels, size)
+    middle: tuple[Any, ...] = (..., *(side // 2 for side in size))
     image[middle] = torch.nan
     output: Tensor = network(image)
-    touched = output.isnan().flatten(0, 1).any(0).nonzero()
-    far = int((touched - side // 2).abs().max()) if len(touched) else 0
-    return far if far < side // 2 - 1 else None
+    touched = output.isnan().flatten(0, 1).any(0).nonzero()[:, axis]
+    far = int((touched - length // 2).abs().max()) if len(touched) else 0
+    return far if far < length // 2 - 1 else None
 
 
 def _moves_along(network: nn.Module, channels: int, ndim: int, step: int, reach: int) -> bool:
     """Whether the output of a moved image is the moved output, away from the borders."""
     border = reach + step
     side = -(-(2 * border + step + 16) // 64) * 64 if ndim == 2 else -(-(2 * border + step + 4) // 8) * 8
-    whole = _image(network, channels, ndim, side + step)
+    whole = _image(network, channels, [side + step] * ndim)
     cuts: list[tuple[Any, ...]] = [(..., *[slice(start, start + side)] * ndim) for start in (0, step)]
     first, moved = (network(whole[cut]) for cut in cuts)
     here: tuple[Any, ...] = (..., *[slice(border + step, side - border)] * ndim)

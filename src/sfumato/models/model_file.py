@@ -193,19 +193,20 @@ def load(
             `@revision` and `#sha256=...` (extra `hub`).
         device: Device of the model.
         sha256: Required SHA-256 of the file, if known.
-        network: For a file of your own networks: their class, called with the numbers of channels in and out; or, for
-            a model of several classes or with a schedule of its own, the :class:`~sfumato.CVDM` built as it was.
+        network: For a file of your own networks: their class, called with channels in and out; or, for several
+            classes or a schedule of its own, the :class:`~sfumato.CVDM` built as it was.
 
     Raises:
-        ModelFileError: If the file is not a model, is damaged, was written by a newer version or has another hash, its
-            weights are not finite, or ``network`` is needed and missing or another.
+        ModelFileError: If the file is not a model, is damaged, newer, has another hash or weights that are not finite,
+            or if ``network`` is needed and missing or another.
     """
     at = usable_device(device)
     place, demanded = local_file(path)
     with open_tensors(place, "model") as file:
-        info, recipe_model = _check(file)
-        model = build_own(file, info.own, network, *info.num_channels) if info.own else recipe_model
-        if info.own is None and network is not None:
+        info, model = _check(file)
+        if info.own is not None:
+            model = build_own(file, info.own, network, *info.num_channels)
+        elif network is not None:
             raise file.error("holds a recipe that describes its networks, and network was given", "leave it out")
         tensors, found = file.read()
     check_hash(path, found, sha256, demanded)
@@ -214,9 +215,11 @@ def load(
             f"{path} has weights that are NaN or infinite, first in {bad[0]!r}; expected finite numbers; ask for the "
             "model again where it came from, or train it again"
         )
+    assert model is not None
     wanted = layout(model.state_dict())
     tensors = {name: tensors.pop(name).to(wanted[name].dtype) for name in list(tensors)}
     model.load_state_dict(tensors, assign=True)
+    model.has_units = True
     return LoadedModel(model.to(at).eval(), info, found)
 
 
@@ -231,7 +234,7 @@ def check_loaded(model: object) -> None:
     got, advice = f"a {type(model).__name__}", "load a model file"
     if isinstance(model, str | Path):
         got, advice = f"a path, {str(model)[:80]!r}", "give sfumato.load(path)"
-    if isinstance(model, CVDM):
+    elif isinstance(model, CVDM):
         got = f"a bare {type(model).__name__}, which knows no normalisation"
         advice = "load its file, or add what it lacks with sfumato.models.own_model.own_model"
     raise ModelFileError(f"the model is {got}; expected a loaded one, as sfumato.load gives; {advice}")

@@ -87,6 +87,7 @@ def own_model(
         factor=(1,) * ndim,
         own=OwnNetworks.of(model, parts),
     )
+    model.has_units = condition is not None or target is not None
     return LoadedModel(model, info, _hash(model))
 
 
@@ -94,9 +95,10 @@ def as_loaded(model: LoadedModel | CVDM) -> LoadedModel:
     """A model as it is used everywhere; of a bare :class:`CVDM`, images are taken as its networks take them.
 
     Raises:
-        ModelFileError: If it is neither, or its parts do not fit each other.
+        ModelFileError: If it is neither, its parts do not fit each other, or it was taken out of a loaded model, which
+            knows its units.
     """
-    if isinstance(model, CVDM):
+    if isinstance(model, CVDM) and not model.has_units:
         return own_model(model)
     check_loaded(model)
     return model

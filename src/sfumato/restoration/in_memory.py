@@ -7,8 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.own_model import as_loaded
 from sfumato.restoration.conditions import Measured, condition_of
 from sfumato.restoration.restorer import Restorer, Uncertainty
 
@@ -40,7 +42,7 @@ class Restored(NamedTuple):
 
 def restore(
     array: ArrayLike | Tensor,
-    model: LoadedModel,
+    model: LoadedModel | CVDM,
     *,
     num_samples: int | None = None,
     num_steps: int | None = None,
@@ -61,7 +63,7 @@ def restore(
             channel, (*spatial); an array, a tensor or nested lists of numbers. A model with finer targets upsamples it
             first, as it did with its training inputs. A model of pictures divides integers by the largest value of
             their type, as `sfumato restore` does, and the restored image has the units of the input.
-        model: From :func:`sfumato.load`.
+        model: From :func:`sfumato.load`; or a :class:`~sfumato.CVDM`, which takes images as its networks do.
         num_samples: Number of samples: at least 2, or 1 if the uncertainty is not computed from them. By default the
             number used in the model's calibration, or 16.
         num_steps: Network calls per sample; by default as in the model's calibration, or the recipe's. A calibrated
@@ -79,7 +81,7 @@ def restore(
     Raises:
         ImageError: If the image does not fit the model, has NaN, infinite or masked pixels, or has no pixels; or if
             ``fast`` is requested of a model without mean and scale networks.
-        ModelFileError: If the model was not loaded with :func:`sfumato.load`.
+        ModelFileError: If the model is neither, or its parts do not fit each other.
         RecipeError: If a number is out of its range, or something that needs samples is requested with ``fast``.
 
     Example:
@@ -88,8 +90,9 @@ def restore(
         >>> restored.mean.shape == image.shape  # doctest: +SKIP
         True
     """
-    restorer = Restorer.of(model, num_samples, num_steps, tile=tile, fast=fast)
-    frames = condition_of(array, model, on_target_grid=on_target_grid)
+    loaded = as_loaded(model)
+    restorer = Restorer.of(loaded, num_samples, num_steps, tile=tile, fast=fast)
+    frames = condition_of(array, loaded, on_target_grid=on_target_grid)
     noise = NoiseField(seed, image=image)
     restored = restore_region(restorer, frames, noise=noise, uncertainty=uncertainty, progress=progress)
     if np.ndim(array) > len(frames.spatial) or len(restored.mean) > 1:
