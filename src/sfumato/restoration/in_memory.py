@@ -12,6 +12,7 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.own_model import as_loaded
 from sfumato.restoration.conditions import Measured, condition_of
+from sfumato.restoration.likeness import likeness
 from sfumato.restoration.restorer import Restorer, Uncertainty
 
 __all__ = ["Restored", "restore", "restore_region"]
@@ -38,6 +39,8 @@ class Restored(NamedTuple):
     """The schedule map, if requested instead: a relative hint without a unit and without a certain sign."""
     label: str = "not calibrated"
     """What the interval guarantees."""
+    warning: str = ""
+    """Why not to rely on it, if the image is unlike the training images or has other units; empty if it seems fine."""
 
 
 def restore(
@@ -95,10 +98,12 @@ def restore(
     frames = condition_of(array, loaded, on_target_grid=on_target_grid)
     noise = NoiseField(seed, image=image)
     restored = restore_region(restorer, frames, noise=noise, uncertainty=uncertainty, progress=progress)
+    found = likeness(frames, loaded)
+    restored = restored._replace(warning=found.text if found is not None and found.is_warned else "")
     if np.ndim(array) > len(frames.spatial) or len(restored.mean) > 1:
         return restored
     std, low, high, hint = (None if each is None else each[0] for each in restored[1:5])
-    return Restored(restored.mean[0], std, low, high, hint, restored.label)
+    return Restored(restored.mean[0], std, low, high, hint, restored.label, restored.warning)
 
 
 def restore_region(
