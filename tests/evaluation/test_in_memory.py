@@ -74,7 +74,7 @@ def test_levels_are_fractions(level: float) -> None:
 def test_scores_are_those_of_each_method() -> None:
     pairs = Pairs(4)
     own = own_model(model(), condition_channels=1, ndim=2)
-    methods = {"ours": own, "shifted": lambda image: image, "exact": lambda image: image[0] - 0.5}
+    methods: dict[str, Any] = {"ours": own, "shifted": lambda image: image, "exact": lambda image: image[0] - 0.5}
     found = sfumato.evaluate(methods, pairs, num_samples=2, num_steps=2)
     errors = dict(zip(methods, found.values[0].mean(1), strict=True))
     assert errors["shifted"] == pytest.approx(0.5)

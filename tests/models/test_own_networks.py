@@ -57,9 +57,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_stored_model_restores_the_same(path: Path) -> None:
-    units = {"condition": Normalization((1.0, 0.0), (2.0, 1.0)), "target": Normalization((5.0,), (3.0,))}
+    units: dict[str, Any] = {
+        "condition": Normalization((1.0, 0.0), (2.0, 1.0)),
+        "target": Normalization((5.0,), (3.0,)),
+    }
     sample = SampleRecipe(steps=3, eta=0.5)
-    own = own_model(model(scale=0.25), **units, sample=sample, name="holes")
+    own = own_model(model(scale=0.25), condition=condition, target=target, sample=sample, name="holes")
     sfumato.save(path, own)
     loaded = sfumato.load(path, network=Dilated)
     assert loaded.info == own.info
@@ -114,10 +117,11 @@ def test_several_classes_are_given_as_the_model(build: Any, path: Path) -> None:
     sfumato.save(path, made)
     with pytest.raises(ModelFileError, match=r"build the CVDM as it was.*network=model"):
         sfumato.load(path, network=Dilated)
-    again = build()
+    again: Any = build()
     loaded = sfumato.load(path, network=again)
     np.testing.assert_array_equal(restored(loaded).mean, restored(made).mean)
-    assert not torch.equal(again.network[0].weight, loaded.model.network[0].weight), "what was given stays as it was"
+    stored: Any = loaded.model.network
+    assert not torch.equal(again.network[0].weight, stored[0].weight), "what was given stays as it was"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +155,8 @@ def test_a_network_given_for_a_recipe_is_refused(tmp_path: Path) -> None:
 def test_the_command_line_names_the_class(path: Path, tmp_path: Path) -> None:
     sfumato.save(path, model())
     np.save(tmp_path / "image.npy", image())
-    command = [sys.executable, "-m", "sfumato", "restore", path, tmp_path / "image.npy", tmp_path / "out.npy"]
+    places = [str(path), str(tmp_path / "image.npy"), str(tmp_path / "out.npy")]
+    command = [sys.executable, "-m", "sfumato", "restore", *places]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     told = " ".join(done.stderr.split())
@@ -220,7 +225,7 @@ def test_tiles_change_nothing() -> None:
     """And a reach that is too small would: what is tested can fail."""
     whole, tiles = restored(model(), side=150, tile=1024).mean, restored(model(), side=150, tile=32).mean
     np.testing.assert_allclose(tiles, whole, atol=1e-4)
-    short = model()
+    short: Any = model()
     for network in (short.network, short.schedule.network):
         network.reach = 1
     assert np.abs(restored(short, side=150, tile=32).mean - whole).max() > 1e-3

@@ -51,7 +51,8 @@ def exposure(seed: int, photons: float = 20.0, width: float = 2.0, offset: float
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:96, :96]
     spots = sum(np.exp(-((y - r) ** 2 + (x - c) ** 2) / (2 * width**2)) for r, c in rng.uniform(0, 96, (30, 2)))
-    return (offset + 2 * rng.poisson(photons * spots + 3) + rng.normal(0, 1, (96, 96)))[None].astype(np.float32)
+    counts = offset + 2 * rng.poisson(photons * spots + 3) + rng.normal(0, 1, (96, 96))
+    return np.asarray(counts[None], np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +149,9 @@ def test_the_command_says_so(trained: LoadedModel, tmp_path: Path) -> None:
         write_image(tmp_path / f"{name}.tif", image[0], axes="YX")
     said = {}
     for name in ("fine", "units"):
-        command = [
-            sys.executable,
-            "-m",
-            "sfumato",
-            "restore",
-            path,
-            tmp_path / f"{name}.tif",
-            tmp_path / f"{name}_r.tif",
-        ]
-        done = subprocess.run([*command, "--samples", "2"], capture_output=True, text=True, check=True)
+        places = [str(path), str(tmp_path / f"{name}.tif"), str(tmp_path / f"{name}_restored.tif"), "--samples", "2"]
+        command = [sys.executable, "-m", "sfumato", "restore", *places]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         said[name] = done.stderr
     assert "note: The image is like the training images" in said["fine"]
     assert "warning" not in said["fine"]

@@ -81,8 +81,9 @@ def calibrate(
         loaded, source, sampled=sampled, level=level, seed=seed, allow_seen=allow_seen, progress=progress
     )
     found = held_out.calibrate(images, sampled=sampled, method=method, level=level, delta=delta, unit=_EACH)
-    name = "fast_calibration" if sampled == NO_SAMPLES else "calibration"
-    return replace(loaded, info=replace(loaded.info, **{name: found}))
+    if sampled == NO_SAMPLES:
+        return replace(loaded, info=replace(loaded.info, fast_calibration=found))
+    return replace(loaded, info=replace(loaded.info, calibration=found))
 
 
 def evaluate(

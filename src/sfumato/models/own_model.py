@@ -101,6 +101,7 @@ def as_loaded(model: LoadedModel | CVDM) -> LoadedModel:
     if isinstance(model, CVDM) and not model.has_units:
         return own_model(model)
     check_loaded(model)
+    assert isinstance(model, LoadedModel)
     return model
 
 
