@@ -216,8 +216,7 @@ def load(
             "model again where it came from, or train it again"
         )
     assert model is not None
-    wanted = layout(model.state_dict())
-    tensors = {name: tensors.pop(name).to(wanted[name].dtype) for name in list(tensors)}
+    tensors = {name: tensors.pop(name).to(spec.dtype) for name, spec in layout(model.state_dict()).items()}
     model.load_state_dict(tensors, assign=True)
     model.has_units = True
     return LoadedModel(model.to(at).eval(), info, found)
@@ -270,10 +269,7 @@ def inspect_model(path: str | Path) -> ModelInfo:
 
 
 def _check(file: TensorFile) -> tuple[ModelInfo, CVDM | None]:
-    """Return the info and the model without memory, after checking that the file has exactly the recipe's tensors.
-
-    The model is None if the recipe does not describe its networks.
-    """
+    """Return the info and, if the recipe describes it, the model without memory: the file has exactly its tensors."""
     info = _from_metadata(file)
     if info.own is not None:
         return info, None
