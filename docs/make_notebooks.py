@@ -26,6 +26,7 @@ TUTORIALS = (
     "restore_a_folder",
     "restore_a_terabyte",
     "trust",
+    "your_own_network",
     "audit",
     "calibration",
     "export",

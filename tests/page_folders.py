@@ -111,5 +111,6 @@ PAGES: dict[str, Prepare] = {
     "docs/train_on_a_cluster.md": empty,
     "docs/train_on_your_own_images.md": empty,
     "docs/trust.md": empty,
+    "docs/your_own_network.md": empty,
 }
 """Pages that the tests follow in a folder that was so prepared; of the README, by sections."""

@@ -132,7 +132,8 @@ def test_modules_say_what_they_offer(path: Path) -> None:
 
 def test_public_names() -> None:
     """A change here is a change of the public interface."""
-    assert sfumato.__all__ == ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "restore", "sample"]
+    functions = ["calibrate", "evaluate", "load", "restore", "sample", "save"]
+    assert sfumato.__all__ == ["CVDM", "LearnedSchedule", "Posterior", "__version__", *functions]
     for name in sfumato.__all__:
         assert getattr(sfumato, name) is not None
         assert name in dir(sfumato)

@@ -15,18 +15,34 @@ if TYPE_CHECKING:
     from sfumato.diffusion.posterior import Posterior
     from sfumato.diffusion.sampling import sample
     from sfumato.diffusion.schedule import LearnedSchedule
+    from sfumato.evaluation.in_memory import calibrate, evaluate
     from sfumato.models.model_file import load
+    from sfumato.models.own_model import save
     from sfumato.restoration.in_memory import restore
 
-__all__ = ["CVDM", "LearnedSchedule", "Posterior", "__version__", "load", "restore", "sample"]
+__all__ = [
+    "CVDM",
+    "LearnedSchedule",
+    "Posterior",
+    "__version__",
+    "calibrate",
+    "evaluate",
+    "load",
+    "restore",
+    "sample",
+    "save",
+]
 
 _HOME = {
     "CVDM": "sfumato.diffusion.model",
     "LearnedSchedule": "sfumato.diffusion.schedule",
     "Posterior": "sfumato.diffusion.posterior",
+    "calibrate": "sfumato.evaluation.in_memory",
+    "evaluate": "sfumato.evaluation.in_memory",
     "load": "sfumato.models.model_file",
     "restore": "sfumato.restoration.in_memory",
     "sample": "sfumato.diffusion.sampling",
+    "save": "sfumato.models.own_model",
 }
 
 

@@ -241,6 +241,15 @@ def test_intervals_come_with_a_calibrated_model(viewer: Any, model_file: Path, t
 
 
 @needs_display
+def test_a_doubtful_layer_is_warned_of(viewer: Any, model_file: Path) -> None:
+    viewer.add_image(np.zeros((24, 32), np.float32), name="field")
+    widget = opened(viewer, "Restore", model_file)
+    restored(widget, whole=True)
+    assert "Warning: The image is all zero: nothing was measured." in widget.status.text()
+    assert "all zero" in viewer.layers["field mean"].metadata["likeness"]
+
+
+@needs_display
 def test_a_preview_draws_no_samples_where_the_model_needs_none(viewer: Any, tmp_path: Path) -> None:
     path = write_reading_model(tmp_path / "model.safetensors")
     set_calibration(path, Correction("risk_control", 0.9, 2.0, 50, 50, 0.8, NO_SAMPLES))

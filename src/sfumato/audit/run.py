@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from sfumato.audit.consistency import Consistency, ContradictionError, check_consistency
 from sfumato.audit.disagreement import Disagreement, check_disagreement
 from sfumato.audit.forward import Forward, blurring, defocusing, imaging
-from sfumato.data.domain import ASPECTS, Domain, Judgement
+from sfumato.data.domain import Judgement
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
 from sfumato.problems.phase import PhaseSettings
 from sfumato.problems.request import parameters
 from sfumato.restoration.conditions import condition_of
+from sfumato.restoration.likeness import domain_of
 from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import ImageError
 
@@ -79,7 +80,7 @@ class Audit:
         """Sentences about what is wrong; empty if nothing is."""
         found = []
         if self.domain is not None and self.domain.is_unlike:
-            found.append(_unlike(self.domain))
+            found.append(self.domain.told)
         if self.contradiction:
             found.append(self.contradiction)
         if self.consistency is not None:
@@ -108,11 +109,7 @@ class Audit:
         """Sentences about what is as it should be."""
         found = []
         if self.domain is not None and not self.domain.is_unlike:
-            rate = round(1 / self.domain.false_alarms)
-            found.append(
-                "The image is like the training images in intensity, noise and spectrum. "
-                f"Of images that are, the test calls 1 of {rate} unlike them."
-            )
+            found.append(self.domain.told)
         if self.consistency is not None:
             assert self.forward is not None
             told = f"Measured again by {self.forward.about}, the restored image correlates with the measurement at "
@@ -210,14 +207,11 @@ def draw_samples(
 
 def judge_domain(image: Array, model: LoadedModel) -> Judgement | None:
     """Compare an image (K, H, W) with the model's training images; None if its file does not describe them."""
-    described = model.info.audit.get("domain")
-    if described is None:
+    domain = domain_of(model)
+    if domain is None:
         return None
     condition = condition_of(image, model).condition()
-    try:
-        return Domain.from_json(described).judge(model.info.condition.invert(condition)[0].cpu().numpy())
-    except ValueError as error:
-        raise ImageError(f"the model file cannot be audited with: {error}; copy it again or train again") from error
+    return domain.judge(model.info.condition.invert(condition)[0].cpu().numpy())
 
 
 def choose_forward(image: Array, restored: Array, model: LoadedModel, optics: Optics) -> Forward:
@@ -269,13 +263,3 @@ def _unexplained(p: NDArray[np.float64], m: NDArray[np.float64]) -> float:
 
 def _count(number: int) -> str:
     return "1 structure is" if number == 1 else f"{number} structures are"
-
-
-def _unlike(judgement: Judgement) -> str:
-    sizes = dict(zip(ASPECTS, judgement.deviations.tolist(), strict=True))
-    told = ", ".join(f"{reason} ({sizes[reason]:.1f} sd)" for reason in judgement.reasons)
-    rate = round(1 / judgement.false_alarms)
-    return (
-        f"The image is unlike the training images in its {told}; the limit is {judgement.limit:.1f} sd of training "
-        f"images, which 1 of {rate} images like them exceeds. Do not rely on what the model restores of it."
-    )

@@ -122,7 +122,7 @@ def restore(
     from sfumato.restoration.planning import Settings, plan_restoration
     from sfumato.system.marks import ANYTHING, JOURNAL, PICTURE
 
-    note = functools.cache(lambda text: say(f"note: {text}"))  # each note once, however many images it applies to
+    note = functools.cache(_note)  # each once, however many images it applies to
     engine = _engine(workers, scheduler, tls, device)
     settings = Settings(
         num_samples=samples,
@@ -179,6 +179,10 @@ def restore(
         _restore_image(planned, engine, shard, picture, note)
 
 
+def _note(text: str) -> None:
+    say(text if text.startswith("warning: ") else f"note: {text}")
+
+
 def _restore_folder(run: Callable[..., list[str]], output: str, *, fast: bool) -> None:
     """Restore the images of a folder, then report how many are done and which failed."""
     from sfumato.restoration.folder import FailedImagesError
@@ -224,10 +228,13 @@ def _restore_image(
 ) -> None:
     from sfumato.restoration.begun import is_finished
     from sfumato.restoration.intervals import why_uncalibrated
+    from sfumato.restoration.likeness import likeness
     from sfumato.restoration.run import run_restoration
     from sfumato.system.progress import Bar
 
     was_there = is_finished(planned)
+    if not was_there and (found := likeness(planned.measured, planned.model)) is not None:
+        say(f"{'warning' if found.is_warned else 'note'}: {found.text}")
     with Bar("restoring", planned.job.plan.num_tasks) as bar:
 
         def show(now: "Progress") -> None:

@@ -18,9 +18,9 @@ like the training images [Vovk et al., Algorithmic Learning in a Random World; c
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,7 @@ _DARK = 1e-3
 _ARRAYS = ("center", "whitening", "patch_limits", "image_means", "image_stds")
 
 Floats = NDArray[np.float64]
+Read: TypeAlias = Callable[[tuple[int, ...], tuple[int, ...]], NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,22 @@ class Judgement:
         """The aspects in which it lies outside, worst first."""
         order = np.argsort(-self.deviations)
         return [ASPECTS[place] for place in order if self.deviations[place] > self.limit]
+
+    @property
+    def told(self) -> str:
+        """The comparison in one sentence."""
+        rate = round(1 / self.false_alarms)
+        if not self.is_unlike:
+            return (
+                "The image is like the training images in intensity, noise and spectrum. "
+                f"Of images that are, the test calls 1 of {rate} unlike them."
+            )
+        sizes = dict(zip(ASPECTS, self.deviations.tolist(), strict=True))
+        told = ", ".join(f"{reason} ({sizes[reason]:.1f} sd)" for reason in self.reasons)
+        return (
+            f"The image is unlike the training images in its {told}; the limit is {self.limit:.1f} sd of training "
+            f"images, which 1 of {rate} images like them exceeds. Do not rely on what the model restores of it."
+        )
 
 
 @dataclass(frozen=True)
@@ -119,9 +136,19 @@ class Domain:
 
     def judge(self, image: NDArray[np.generic]) -> Judgement:
         """Compare an image (K, *spatial), in the units of the training conditions and on the target's grid."""
-        places = list(corners(image.shape[1:], self.patch))
-        sides = tuple(min(self.patch, length) for length in image.shape[1:])
-        found = np.stack([features(region(image, corner, sides), self.unit) for corner in places])
+        return self.judge_read(image.shape[1:], functools.partial(region, image))
+
+    def judge_read(self, spatial: Sequence[int], read: Read, most: int | None = None) -> Judgement:
+        """Compare an image of any size that is read patch by patch.
+
+        Args:
+            spatial: Size of the image on the target's grid.
+            read: Returns a region (K, *sides), given its corner and sides, in the units of the training conditions.
+            most: Look at no more than about this many patches, spread evenly; at all by default.
+        """
+        sides = tuple(min(self.patch, length) for length in spatial)
+        places = list(corners(spatial, self.patch, most))
+        found = np.stack([features(read(corner, sides), self.unit) for corner in places])
         distances = _distances(found, self.center, self.whitening)
         deviations = (distances.mean(1) - self.image_means) / self.image_stds
         relative = distances / self.patch_limits[:, None]
@@ -151,14 +178,19 @@ class Domain:
         return made
 
 
-def corners(spatial: Sequence[int], side: int) -> Iterator[tuple[int, ...]]:
+def corners(spatial: Sequence[int], side: int, most: int | None = None) -> Iterator[tuple[int, ...]]:
     """Yield the first pixels of patches that cover an image side by side; the last patch of a row ends at the border.
+
+    With ``most``, of patches that would be more than this, along each axis only some, spread evenly.
 
     Example:
         >>> list(corners((4, 10), 4))
         [(0, 0), (0, 4), (0, 6)]
     """
     starts = [[min(start, max(length - side, 0)) for start in range(0, length, side)] for length in spatial]
+    if most is not None:
+        along = max(1, int(most ** (1 / len(spatial))))
+        starts = [[row[int(at)] for at in np.linspace(0, len(row) - 1, min(along, len(row)))] for row in starts]
     yield from itertools.product(*map(dict.fromkeys, starts))
 
 

@@ -20,7 +20,7 @@ from sfumato.data.pairs import named
 from sfumato.data.sources import FilePairs, FrameReader, PairSource, advice_if_transposed, evenly_spread
 from sfumato.system.errors import PairingError
 
-__all__ = ["check_pairs"]
+__all__ = ["check_pairs", "middles"]
 
 _SIZE_TOLERANCE = 0.05
 """Files round their pixel sizes; another objective changes them by more than this."""
@@ -93,7 +93,7 @@ def _doubts(source: PairSource) -> Iterator[str]:
     for sample in checked:
         height, width = source.spatial(sample)[-2:]
         ways = list(_WAYS)[: None if height == width else _OF_RECTANGLES]
-        likeness = _likeness(*_middles(source, sample), ways)
+        likeness = _likeness(*middles(source, sample), ways)
         as_they_are.append(likeness[""])
         way = max(likeness, key=lambda way: likeness[way])
         if likeness[way] >= max(_LEAST, likeness[""] + _MARGIN):
@@ -111,7 +111,7 @@ def _doubts(source: PairSource) -> Iterator[str]:
         )
 
 
-def _middles(source: PairSource, sample: int) -> tuple[Floats, Floats]:
+def middles(source: PairSource, sample: int) -> tuple[Floats, Floats]:
     """Read the centres of the input and the target (H, W), averaged over channels and planes."""
     spatial = source.spatial(sample)
     most = (_PLANES, _MIDDLE, _MIDDLE)[-len(spatial) :]

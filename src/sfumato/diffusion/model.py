@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.diffusion import losses
+from sfumato.diffusion.channels import called
 from sfumato.diffusion.colour import Colour
 from sfumato.diffusion.gaussian import (
     clean_from_eps,
@@ -120,6 +121,9 @@ class CVDM(nn.Module):
     draws_samples: ClassVar[bool] = True
     """Whether there is a posterior to sample."""
 
+    has_units = False
+    """Whether a loaded model holds it and knows the units of its images, which it does not know itself."""
+
     def __init__(
         self,
         schedule: Callable[[Tensor], Schedule],
@@ -210,7 +214,8 @@ class CVDM(nn.Module):
             return (self._residual_center(condition) if first is None else first), None
         seen = condition if first is None else torch.cat([condition, first], dim=1)
         features = None if self.reader is None else self.reader(seen).to(condition.dtype)
-        mean = self.mean_network(seen if features is None else features).to(condition.dtype)
+        shown, made_of = (seen, "the condition and any first estimate") if features is None else (features, "features")
+        mean = called(self.mean_network, "mean network", shown, made_of, self.target_channels).to(condition.dtype)
         return (mean if first is None else first + mean), features
 
     def _residual_center(self, condition: Tensor) -> Tensor | None:
@@ -296,7 +301,10 @@ class CVDM(nn.Module):
 
     def ask_network(self, noisy: Tensor, gamma: Tensor, seen: Tensor) -> Tensor:
         """The network's own output; gamma is the signal variance in the shape of ``noisy``."""
-        return self.network(torch.cat([seen, gamma, noisy], dim=1)).to(noisy.dtype)
+        known, target = seen.shape[1], noisy.shape[1]
+        made_of = f"{known} known (the condition and what was read of it), {target} of gamma, {target} noisy"
+        images = torch.cat([seen, gamma, noisy], dim=1)
+        return called(self.network, "network", images, made_of, target).to(noisy.dtype)
 
     def loss(self, condition: Tensor, target: Tensor, t: Tensor, eps: Tensor) -> Losses:
         """The objective on one batch, a pure function of its arguments.  [CVDM Eq. 6, Alg. 1]

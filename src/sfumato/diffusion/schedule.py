@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sfumato.diffusion.channels import called
 from sfumato.diffusion.warp import CosineWarp, LinearWarp, PaperWarp, TimeWarp, Warp, inverse_softplus
 
 __all__ = [
@@ -177,7 +178,8 @@ class LearnedSchedule(nn.Module):
 
     def forward(self, condition: Tensor) -> Schedule:
         """Run the rate network once and bind the schedule to ``condition``, shape (B, K, *spatial)."""
-        place = (self.network(condition).to(condition.dtype) + self.raw_init).sigmoid()
+        output = called(self.network, "rate network", condition, "the condition")
+        place = (output.to(condition.dtype) + self.raw_init).sigmoid()
         if self.log_rates:
             rate = self.rate_min * (math.log(self.rate_max / self.rate_min) * place).exp()
         else:
@@ -252,7 +254,8 @@ class PaperSchedule(nn.Module):
 
     def forward(self, condition: Tensor) -> Schedule:
         """Run the rate network once and bind the schedule to ``condition``, shape (B, K, *spatial)."""
-        rate = F.softplus(self.network(condition).to(condition.dtype) + self.raw_init)
+        output = called(self.network, "rate network", condition, "the condition")
+        rate = F.softplus(output.to(condition.dtype) + self.raw_init)
         return Schedule(rate, self.warp, reference_rate=self.rate_init)
 
 

@@ -23,9 +23,9 @@ from sfumato.nn.linear_filter import LinearFilter
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:  # pydantic takes as long to import as a sixth of torch
-    from sfumato.models.recipe import ModelRecipe
+    from sfumato.models.recipe import ModelRecipe, Recipe
 
-__all__ = ["build_model", "least_weights"]
+__all__ = ["build_model", "least_weights", "outline"]
 
 _MOST_SCALES = 10
 """Images are padded to multiples of 2**(num_scales - 1) pixels: 512 here."""
@@ -72,6 +72,13 @@ def build_model(
             f"cannot be made: {str(error).splitlines()[0]}; choose smaller ones"
         ) from error
     return result.to("meta") if without_memory else result
+
+
+def outline(recipe: "Recipe", condition_channels: int, target_channels: int) -> CVDM:
+    """Build the model of a recipe without memory for its weights."""
+    levels = None if recipe.student is None else recipe.student.levels
+    with torch.device("meta"):
+        return build_model(recipe.model, condition_channels, target_channels, levels=levels)
 
 
 def least_weights(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:

@@ -19,11 +19,20 @@ from sfumato.data.frames import is_factor
 from sfumato.data.normalize import Normalization
 from sfumato.data.seen import SeenImages
 from sfumato.diffusion.model import CVDM
-from sfumato.models.build import build_model, least_weights
+from sfumato.models.build import least_weights, outline
 from sfumato.models.hub import check_hash, local_file
 from sfumato.models.intervals import NO_SAMPLES, Correction
+from sfumato.models.own_networks import MakesNetworks, OwnNetworks, build_own
 from sfumato.models.reach import Reach
-from sfumato.models.safetensors_file import Spec, TensorFile, differences, layout, open_tensors, write_tensors
+from sfumato.models.safetensors_file import (
+    TensorFile,
+    as_float32,
+    differences,
+    layout,
+    not_finite,
+    open_tensors,
+    write_tensors,
+)
 from sfumato.system.device import usable_device
 from sfumato.system.errors import ModelFileError, RecipeError, RunError
 
@@ -46,7 +55,6 @@ JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | Non
 
 _MOST_RECIPE = 2**16
 _MOST_NAME = 200
-_HALF = (torch.float16, torch.bfloat16)
 _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "condition_channels": ((int,), "a number"),
     "target_channels": ((int,), "a number"),
@@ -79,6 +87,7 @@ class ModelInfo:
         fast_calibration: How wide intervals without samples must be, from `sfumato calibrate --fast`; None before that.
         reach: How far the model looks; None if it was not measured, or looks too far.
         channels: Names of the measured channels in the files of training; None if they have none.
+        own: Networks of a user's own, which the recipe does not describe; None if it does.
     """
 
     recipe: "Recipe"
@@ -94,6 +103,12 @@ class ModelInfo:
     fast_calibration: Correction | None = None
     reach: Reach | None = None
     channels: tuple[str, ...] | None = None
+    own: OwnNetworks | None = None
+
+    @property
+    def num_channels(self) -> tuple[int, int]:
+        """K and C."""
+        return self.condition_channels, self.target_channels
 
     @property
     def upsamples(self) -> bool:
@@ -152,10 +167,10 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
         ModelFileError: If the weights are not those of the recipe's networks.
     """
     path = Path(path)
-    faults = differences(_as_loaded(layout(model_state)), layout(_outline(info).state_dict()))
-    if faults:
+    wanted = layout(model_state if info.own else outline(info.recipe, *info.num_channels).state_dict())
+    if faults := differences(as_float32(layout(model_state)), as_float32(wanted)):
         raise ModelFileError(f"cannot write {path}: the weights are not those of the recipe's networks: {faults}")
-    if bad := _not_finite(model_state):
+    if bad := not_finite(model_state):
         raise RunError(
             f"cannot write {path}: {len(bad)} of its tensors, {bad[0]!r} first, have weights that are not finite; "
             "start a new run with a lower train.learning_rate"
@@ -164,7 +179,13 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
     write_tensors(path, model_state, _to_metadata(info), kind="model", untouched=untouched)
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | None = None) -> LoadedModel:
+def load(
+    path: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    sha256: str | None = None,
+    network: MakesNetworks | None = None,
+) -> LoadedModel:
     """Read a model from its file, which is checked first and then read in one pass; half precision becomes float32.
 
     Args:
@@ -172,24 +193,32 @@ def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | 
             `@revision` and `#sha256=...` (extra `hub`).
         device: Device of the model.
         sha256: Required SHA-256 of the file, if known.
+        network: For a file of your own networks: their class, called with channels in and out; or, for several
+            classes or a schedule of its own, the :class:`~sfumato.CVDM` built as it was.
 
     Raises:
-        ModelFileError: If the file is not a model, is damaged, was written by a newer version or has another hash, or
-            its weights are not finite.
+        ModelFileError: If the file is not a model, is damaged, newer, has another hash or weights that are not finite,
+            or if ``network`` is needed and missing or another.
     """
     at = usable_device(device)
     place, demanded = local_file(path)
     with open_tensors(place, "model") as file:
         info, model = _check(file)
+        if info.own is not None:
+            model = build_own(file, info.own, network, *info.num_channels)
+        elif network is not None:
+            raise file.error("holds a recipe that describes its networks, and network was given", "leave it out")
         tensors, found = file.read()
     check_hash(path, found, sha256, demanded)
-    if bad := _not_finite(tensors):
+    if bad := not_finite(tensors):
         raise ModelFileError(
             f"{path} has weights that are NaN or infinite, first in {bad[0]!r}; expected finite numbers; ask for the "
             "model again where it came from, or train it again"
         )
-    tensors = {name: tensors.pop(name).to(torch.float32) for name in list(tensors)}
+    assert model is not None
+    tensors = {name: tensors.pop(name).to(spec.dtype) for name, spec in layout(model.state_dict()).items()}
     model.load_state_dict(tensors, assign=True)
+    model.has_units = True
     return LoadedModel(model.to(at).eval(), info, found)
 
 
@@ -201,16 +230,13 @@ def check_loaded(model: object) -> None:
     """
     if isinstance(model, LoadedModel):
         return
+    got, advice = f"a {type(model).__name__}", "load a model file"
     if isinstance(model, str | Path):
-        raise ModelFileError(
-            f"the model is a path, {str(model)[:80]!r}; expected a loaded one; give sfumato.load(path)"
-        )
-    if isinstance(model, CVDM):
-        raise ModelFileError(
-            f"the model is a bare {type(model).__name__}, which knows no normalisation and no recipe; expected what "
-            "sfumato.load gives; load its file, or draw from normalised images with sfumato.sample"
-        )
-    raise ModelFileError(f"the model is a {type(model).__name__}; expected what sfumato.load gives; load a model file")
+        got, advice = f"a path, {str(model)[:80]!r}", "give sfumato.load(path)"
+    elif isinstance(model, CVDM):
+        got = f"a bare {type(model).__name__}, which knows no normalisation"
+        advice = "load its file, or add what it lacks with sfumato.models.own_model.own_model"
+    raise ModelFileError(f"the model is {got}; expected a loaded one, as sfumato.load gives; {advice}")
 
 
 def is_model(path: Path) -> bool:
@@ -229,8 +255,7 @@ def read_stored(path: str | Path) -> tuple[ModelInfo, dict[str, Tensor], str]:
         ModelFileError: As for :func:`load`.
     """
     with open_tensors(local_file(path)[0], "model") as file:
-        info, _ = _check(file)
-        return info, *file.read()
+        return _check(file)[0], *file.read()
 
 
 def inspect_model(path: str | Path) -> ModelInfo:
@@ -243,41 +268,23 @@ def inspect_model(path: str | Path) -> ModelInfo:
         return _check(file)[0]
 
 
-def _check(file: TensorFile) -> tuple[ModelInfo, CVDM]:
-    """Return the info and the model without memory, after checking that the file has exactly the recipe's tensors."""
+def _check(file: TensorFile) -> tuple[ModelInfo, CVDM | None]:
+    """Return the info and, if the recipe describes it, the model without memory: the file has exactly its tensors."""
     info = _from_metadata(file)
+    if info.own is not None:
+        return info, None
     try:
-        asked = least_weights(info.recipe.model, info.condition_channels, info.target_channels)
+        asked = least_weights(info.recipe.model, *info.num_channels)
         held = sum(spec.num_bytes // spec.dtype.itemsize for spec in file.specs.values())
         if asked > held:
             raise RecipeError(f"its networks have at least {min(asked, 10**18)} weights, and the file {held}")
-        model = _outline(info)
+        model = outline(info.recipe, *info.num_channels)
     except RecipeError as error:
         raise file.error(f"has a recipe that does not fit it: {str(error)[:300]}", "copy the file again") from error
-    faults = differences(_as_loaded(file.specs), layout(model.state_dict()))
+    faults = differences(as_float32(file.specs), layout(model.state_dict()))
     if faults:
         raise file.error(f"does not hold the weights of its recipe's networks: {faults}", "copy the file again")
     return info, model
-
-
-def _not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Names of the tensors with weights that are not finite, which would make every restored pixel NaN."""
-    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()}
-    # The minimum and maximum are NaN if any weight is, and need no memory.
-    return [name for name, tensor in floats.items() if not bool(torch.stack(tensor.aminmax()).isfinite().all())]
-
-
-def _outline(info: ModelInfo) -> CVDM:
-    """Build the model without memory for its weights."""
-    with torch.device("meta"):
-        student = info.recipe.student
-        levels = None if student is None else student.levels
-        return build_model(info.recipe.model, info.condition_channels, info.target_channels, levels=levels)
-
-
-def _as_loaded(specs: Mapping[str, Spec]) -> dict[str, Spec]:
-    """Return the specs of the tensors once loaded: half precision becomes float32."""
-    return {name: spec._replace(dtype=torch.float32) if spec.dtype in _HALF else spec for name, spec in specs.items()}
 
 
 def _are_names(names: tuple[str, ...], most: int) -> bool:
@@ -288,7 +295,7 @@ def _are_names(names: tuple[str, ...], most: int) -> bool:
 
 def _to_metadata(info: ModelInfo) -> dict[str, Any]:
     values = {field.name: getattr(info, field.name) for field in dataclasses.fields(info)}
-    for later in ("seen", "fast_calibration", "reach", "channels"):
+    for later in ("seen", "fast_calibration", "reach", "channels", "own"):
         if values[later] is None:
             del values[later]  # files without it keep their bytes
     values |= {} if info.reach is None else {"reach": dataclasses.asdict(info.reach)}
@@ -326,6 +333,7 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
         for name in ("calibration", "fast_calibration"):
             values[name] = correction.validate_python(values[name], extra="forbid")
         values["reach"] = TypeAdapter(Reach | None).validate_python(values["reach"], extra="forbid")
+        values["own"] = TypeAdapter(OwnNetworks | None).validate_python(values["own"], extra="forbid")
         seen = None if values["seen"] is None else SeenImages.from_json(values["seen"])
         listed = {name: None if values[name] is None else tuple(values[name]) for name in ("factor", "channels")}
         read = {"recipe": recipe, "seen": seen, **listed}
@@ -333,7 +341,8 @@ def _from_metadata(file: TensorFile) -> ModelInfo:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"]))
-        what = next((name for name in ("recipe", "reach") if name.title() in error.title), "calibration")
+        titles = {"recipe": "Recipe", "reach": "Reach", "own": "OwnNetworks"}
+        what = next((name for name, title in titles.items() if title in error.title), "calibration")
         raise fail(f"{what}.{place!s:.100}: {first['msg']:.200}") from error
     except ValueError as error:
         raise fail(str(error)[:300]) from error

@@ -32,7 +32,18 @@ from sfumato.system.atomic_files import replacing
 from sfumato.system.errors import ModelFileError, RunError
 from sfumato.system.version import __version__
 
-__all__ = ["FileKind", "Spec", "TensorFile", "checksum", "differences", "layout", "open_tensors", "write_tensors"]
+__all__ = [
+    "FileKind",
+    "Spec",
+    "TensorFile",
+    "as_float32",
+    "checksum",
+    "differences",
+    "layout",
+    "not_finite",
+    "open_tensors",
+    "write_tensors",
+]
 
 FileKind = Literal["model", "training state"]
 
@@ -55,6 +66,7 @@ _DTYPES = {
 }
 # A file with a header of 640 bytes starts like a pickle too, so these count only if the length is invalid.
 _PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_HALF = (torch.float16, torch.bfloat16)
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
@@ -194,6 +206,18 @@ class TensorFile:
 def layout(tensors: Mapping[str, Tensor]) -> dict[str, Spec]:
     """Return shapes and dtypes by name."""
     return {name: Spec(tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def as_float32(specs: Mapping[str, Spec]) -> dict[str, Spec]:
+    """Return the specs of the tensors once loaded: half precision becomes float32."""
+    return {name: spec._replace(dtype=torch.float32) if spec.dtype in _HALF else spec for name, spec in specs.items()}
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Names of the tensors with weights that are not finite, which would make every restored pixel NaN."""
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel()}
+    # The minimum and maximum are NaN if any weight is, and need no memory.
+    return [name for name, tensor in floats.items() if not bool(torch.stack(tensor.aminmax()).isfinite().all())]
 
 
 def differences(found: Mapping[str, Spec], expected: Mapping[str, Spec]) -> str:

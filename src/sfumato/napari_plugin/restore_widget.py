@@ -120,7 +120,8 @@ class RestoreWidget(QtWidgets.QWidget):
         about = layers[-1][1]["metadata"]
         drawn = "" if about["samples"] else "; no samples were drawn"
         seconds = time.monotonic() - self._started
-        self.status.setText(f"done in {seconds:.1f} s; intervals: {about['intervals']}{drawn}")
+        told = [f"done in {seconds:.1f} s; intervals: {about['intervals']}{drawn}", about["likeness"]]
+        self.status.setText("\n".join(filter(None, told)))
 
     def _finish(self) -> None:
         if self._running is not None and self._running.is_stopped:
@@ -232,6 +233,7 @@ def _restore(
 
     from sfumato.restoration.conditions import Measured, upsampling_factor
     from sfumato.restoration.interactive import FieldOfView, Parts
+    from sfumato.restoration.likeness import likeness
 
     if device == "automatic":
         device = [*_accelerators(torch), "cpu"][0]
@@ -242,6 +244,7 @@ def _restore(
     if field is not None and model.model.draws_samples and model.model.knows_std:
         asked = {"seed": asked["seed"], "fast": True}
     parts = Parts(measured, model, field=field, **asked)
+    found = likeness(measured, model, parts.field.frames)
     work.total = parts.num_calls
     images = parts.restore(work.count)
     about = {
@@ -252,6 +255,7 @@ def _restore(
         "steps": parts.sampled.num_steps,
         "seed": asked["seed"],
         "intervals": parts.label,
+        "likeness": "" if found is None else f"{'Warning: ' if found.is_warned else ''}{found.text}",
     }
     where, prefix = parts.field, "" if field is None else "preview: "
     factor = upsampling_factor(model)

@@ -14,6 +14,7 @@ from sfumato.data.images.ome_zarr import is_zarr
 from sfumato.models.model_file import load
 from sfumato.restoration.begun import is_finished
 from sfumato.restoration.engines import Engine
+from sfumato.restoration.likeness import likeness
 from sfumato.restoration.planning import FORMATS, Restoration, Settings, plan_restoration, png_dtype
 from sfumato.restoration.run import Progress, StoppedError, listed, run_restoration
 from sfumato.system.errors import ImageError, ModelFileError, RunError, SfumatoError, StorageError, UnknownFormatError
@@ -70,8 +71,9 @@ def restore_folder(
         device: Device for the model.
         progress: Called before each image that is not restored yet, with its name, its number and the number of images.
         within: Called during the work with the name, the number of finished images (including fractions) and the total.
-        note: Called with a message about a measured halo, about a scene or channels taken by default, and about
-            anything that an earlier version did not record and that cannot be checked.
+        note: Called with a message about a measured halo, about a scene or channels taken by default, about anything
+            that an earlier version did not record and that cannot be checked, and, starting with ``warning: ``, about
+            each image that is unlike those of the training.
 
     Returns:
         The mean images.
@@ -116,6 +118,8 @@ def restore_folder(
                 within(name, done + (now.done + now.share) / now.total, len(plans))
 
         try:
+            if note is not None and (found := likeness(plans[source].measured, loaded)) is not None and found.is_warned:
+                note(f"warning: {source.name}: {found.text}")
             run_restoration(plans[source], engine=engine, progress=tell, note=note)
         except (StorageError, ModelFileError, StoppedError):
             raise

@@ -7,9 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from sfumato.diffusion.model import CVDM
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
+from sfumato.models.own_model import as_loaded
 from sfumato.restoration.conditions import Measured, condition_of
+from sfumato.restoration.likeness import likeness
 from sfumato.restoration.restorer import Restorer, Uncertainty
 
 __all__ = ["Restored", "restore", "restore_region"]
@@ -36,11 +39,13 @@ class Restored(NamedTuple):
     """The schedule map, if requested instead: a relative hint without a unit and without a certain sign."""
     label: str = "not calibrated"
     """What the interval guarantees."""
+    warning: str = ""
+    """Why not to rely on it, if the image is unlike the training images or has other units; empty if it seems fine."""
 
 
 def restore(
     array: ArrayLike | Tensor,
-    model: LoadedModel,
+    model: LoadedModel | CVDM,
     *,
     num_samples: int | None = None,
     num_steps: int | None = None,
@@ -61,7 +66,7 @@ def restore(
             channel, (*spatial); an array, a tensor or nested lists of numbers. A model with finer targets upsamples it
             first, as it did with its training inputs. A model of pictures divides integers by the largest value of
             their type, as `sfumato restore` does, and the restored image has the units of the input.
-        model: From :func:`sfumato.load`.
+        model: From :func:`sfumato.load`; or a :class:`~sfumato.CVDM`, which takes images as its networks do.
         num_samples: Number of samples: at least 2, or 1 if the uncertainty is not computed from them. By default the
             number used in the model's calibration, or 16.
         num_steps: Network calls per sample; by default as in the model's calibration, or the recipe's. A calibrated
@@ -79,7 +84,7 @@ def restore(
     Raises:
         ImageError: If the image does not fit the model, has NaN, infinite or masked pixels, or has no pixels; or if
             ``fast`` is requested of a model without mean and scale networks.
-        ModelFileError: If the model was not loaded with :func:`sfumato.load`.
+        ModelFileError: If the model is neither, or its parts do not fit each other.
         RecipeError: If a number is out of its range, or something that needs samples is requested with ``fast``.
 
     Example:
@@ -88,14 +93,17 @@ def restore(
         >>> restored.mean.shape == image.shape  # doctest: +SKIP
         True
     """
-    restorer = Restorer.of(model, num_samples, num_steps, tile=tile, fast=fast)
-    frames = condition_of(array, model, on_target_grid=on_target_grid)
+    loaded = as_loaded(model)
+    restorer = Restorer.of(loaded, num_samples, num_steps, tile=tile, fast=fast)
+    frames = condition_of(array, loaded, on_target_grid=on_target_grid)
     noise = NoiseField(seed, image=image)
     restored = restore_region(restorer, frames, noise=noise, uncertainty=uncertainty, progress=progress)
+    found = likeness(frames, loaded)
+    restored = restored._replace(warning=found.text if found is not None and found.is_warned else "")
     if np.ndim(array) > len(frames.spatial) or len(restored.mean) > 1:
         return restored
     std, low, high, hint = (None if each is None else each[0] for each in restored[1:5])
-    return Restored(restored.mean[0], std, low, high, hint, restored.label)
+    return Restored(restored.mean[0], std, low, high, hint, restored.label, restored.warning)
 
 
 def restore_region(

@@ -10,6 +10,7 @@ from sfumato.data.domain import corners, fingerprint, fit_domain
 from sfumato.data.intensity import RescaledPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
 from sfumato.data.pair_checks import check_pairs
+from sfumato.data.pair_shifts import Shifts, check_shifts
 from sfumato.data.pairs import SPLITS
 from sfumato.data.seen import SeenImages, look_at
 from sfumato.data.sources import FilePairs, PairSource
@@ -99,6 +100,8 @@ def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | N
     if run is not None and run.statistics_file.exists():
         return _resumed(run, train, validation)
     doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
+    shifts = check_shifts(train) if recipe.problem == "pairs" else Shifts([], [])
+    doubts += shifts.doubts
     if teacher is not None:
         return _of_teacher(teacher, train, validation, recipe.train.seed, doubts)
     condition, target = _statistics(recipe, train)
@@ -116,7 +119,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | N
             f"some files have up to {several} scenes, and the first of each is used; set data.scene for others"
         )
     channels = files.channel_names or None if files is not None else None
-    return Prepared(train, validation, condition, target, audit, seen, tuple(notes), doubts, channels)
+    return Prepared(train, validation, condition, target, audit, seen, (*shifts.notes, *notes), doubts, channels)
 
 
 def _files(source: PairSource) -> FilePairs | None:
