@@ -29,6 +29,9 @@ __all__ = [
 PLACES = ("inputs", "targets", "manifest", "folder", "store")
 """Fields of a recipe's data that say where it is."""
 
+_NO_STAGES = {"mean_share": 0.0, "scale_share": 0.0, "extended_at": []}
+"""Of a student, which has stages of its own."""
+
 _OWN_TEST = (
     "test pairs: those of the model's own recipe or, if none is marked `test`, its validation pairs, on which its "
     "weights were chosen"
@@ -132,7 +135,7 @@ def training_of_student(recipe: "Recipe", settings: list[str]) -> "TrainRecipe":
                 f"--set got {setting!r}; a student is like its teacher except for its training: give fields of train, "
                 "such as train.steps=1000"
             )
-    values: dict[str, Any] = {"train": recipe.train.model_dump(mode="json") | {"mean_share": 0.0, "scale_share": 0.0}}
+    values: dict[str, Any] = {"train": recipe.train.model_dump(mode="json") | _NO_STAGES}
     _set_fields(values, settings)
     return recipes.parse(yaml.safe_dump(values), source="the settings").train
 

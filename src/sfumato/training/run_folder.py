@@ -59,6 +59,11 @@ class RunFolder:
         """The recipe of the run in this folder, if any."""
         return recipes.load(self.recipe_file) if self.recipe_file.exists() else None
 
+    def is_finished(self) -> bool:
+        """Whether the run in this folder has done all of its steps."""
+        held = self.recipe()
+        return held is not None and (self.checkpoints / f"step-{held.train.steps:08d}.safetensors").exists()
+
     def student_file(self, calls: int) -> Path:
         """The model file of a student on the way to one of fewer calls."""
         return self.students / f"calls-{calls}.safetensors"

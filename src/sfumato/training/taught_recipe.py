@@ -64,7 +64,7 @@ def taught_recipe(
     values = recipe.model_copy(
         update={
             "data": data or recipe.data,
-            "train": train.model_copy(update={"mean_share": 0.0, "scale_share": 0.0}),
+            "train": train.model_copy(update={"mean_share": 0.0, "scale_share": 0.0, "extended_at": ()}),
             "sample": sample,
             "student": student,
         }

@@ -1,7 +1,9 @@
 """Train a model from a recipe: check the folder, open the data, complete the recipe and run the training loop."""
 
 import contextlib
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from sfumato.models.ownership import check_outputs, data_places
@@ -9,7 +11,7 @@ from sfumato.models.recipe import Recipe
 from sfumato.system.device import without_subnormals
 from sfumato.training.distributed import Ranks
 from sfumato.training.loop import Trainer
-from sfumato.training.measured_recipe import measure_scale, steps_in, what_fits, with_scale, with_steps
+from sfumato.training.measured_recipe import extended, measure_scale, steps_in, what_fits, with_scale, with_steps
 from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.same_run import check_inputs, same_recipe
@@ -37,7 +39,8 @@ def train(
         recipe: Everything that the run depends on.
         out: Run folder. A run with the same recipe and images is resumed; any other one is refused.
         device: ``cpu``, ``cuda`` or ``mps``.
-        minutes: Time a few steps and set ``train.steps`` to the number that fits.
+        minutes: Time a few steps and set ``train.steps`` to the number that fits; a finished run gets as many further
+            steps, except a student's.
         start_from: A model file with the initial weights; the teacher, for the recipe of a student.
         quiet: Show no progress on the terminal.
 
@@ -58,7 +61,7 @@ def train(
     ranks = Ranks.join(device)
     with contextlib.closing(ranks), without_subnormals(), contextlib.ExitStack() as held:
         ranks.by_first(lambda: held.enter_context(folder.alone()))
-        is_resumed = folder.recipe_file.exists()
+        is_resumed, is_finished = folder.recipe_file.exists(), folder.is_finished()
         recipe = same_recipe(folder, recipe, minutes)
         ranks.wait()  # no process may see what another is about to write
         data = prepare(recipe, folder if is_resumed else None, teacher)
@@ -69,15 +72,23 @@ def train(
                 print(line, file=sys.stderr, flush=True)
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = with_scale(recipe, measure_scale(recipe, data, start_from))
-        if minutes is not None and not is_resumed:
-            timed = make(with_steps(recipe, _TIMED_AS), folder, data, ranks, start_from=start_from)
-            least = 1 if recipe.student is None else recipe.student.halvings
-            recipe = with_steps(recipe, max(least, steps_in(minutes * 60, timed)))
+        trainer_of = functools.partial(make, folder=folder, data=data, ranks=ranks, start_from=start_from)
+        is_grown = minutes is not None and (not is_resumed or (is_finished and teacher is None))
+        if minutes is not None and is_grown:
+            recipe = _filling(recipe, minutes, trainer_of, is_resumed=is_resumed)
             if ranks.is_first and not quiet:
                 print(what_fits(recipe, minutes), file=sys.stderr, flush=True)
         if ranks.is_first and not is_resumed:
             data.write(folder)
+        if ranks.is_first and (is_grown or not is_resumed):
             folder.start(recipe)
         ranks.wait()
-        make(recipe, folder, data, ranks, start_from=start_from).run(quiet=quiet)
+        trainer_of(recipe).run(quiet=quiet)
     return folder
+
+
+def _filling(recipe: Recipe, minutes: float, trainer_of: Callable[[Recipe], Trainer], *, is_resumed: bool) -> Recipe:
+    """The recipe with as many steps, or for a resumed run as many further steps, as fit into the time."""
+    with_more = extended if is_resumed else with_steps
+    least = 1 if recipe.student is None else recipe.student.halvings
+    return with_more(recipe, max(least, steps_in(minutes * 60, trainer_of(with_more(recipe, _TIMED_AS)))))
