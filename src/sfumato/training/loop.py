@@ -142,9 +142,7 @@ class Trainer:
         if self.step != stage.first:
             return stage
         before = stage_at(self.recipe.train, self.step - 1).learns if self.step else None
-        fit_between(
-            before, stage.learns, self.average, self.batches, self._trusted_share, is_added=stage.is_added
-        )
+        fit_between(before, stage.learns, self.average, self.batches, self._trusted_share, is_added=stage.is_added)
         take_over(self.model, self.average)
         if before not in (None, stage.learns):
             self.best = None  # of other networks, which cannot be compared

@@ -17,6 +17,7 @@ from sfumato.training.run_folder import RunFolder
 from sfumato.training.same_run import check_inputs, same_recipe
 from sfumato.training.student_trainer import StudentTrainer
 from sfumato.training.taught_recipe import teacher_of
+from sfumato.training.verdict import say_verdict
 
 __all__ = ["train"]
 
@@ -83,7 +84,11 @@ def train(
         if ranks.is_first and (is_grown or not is_resumed):
             folder.start(recipe)
         ranks.wait()
-        trainer_of(recipe).run(quiet=quiet)
+        trainer = trainer_of(recipe)
+        trainer.run(quiet=quiet)
+        is_told = is_grown or not is_finished
+        if is_told and not quiet and trainer.validation is not None and folder.model_file.exists():
+            say_verdict(folder.model_file, trainer.validation, folder.metrics(), ranks.device)
     return folder
 
 
