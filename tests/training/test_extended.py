@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from test_stages import STAGED
 from typer.testing import CliRunner
 
 from pair_folders import make_pairs
@@ -18,7 +19,6 @@ from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import stage_at, stages_of
 from sfumato.training.train import train
 from small_runs import command, recipe
-from test_stages import STAGED
 
 
 @pytest.fixture(scope="module")

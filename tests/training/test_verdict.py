@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from memory_pairs import Memory
 from pair_folders import make_pairs
 from sfumato.data.normalize import Normalization
 from sfumato.models.recipe import Recipe, parse
@@ -15,7 +16,6 @@ from sfumato.statistics.metrics import psnr
 from sfumato.training.train import train
 from sfumato.training.validation import Validation
 from sfumato.training.verdict import trend, verdict
-from memory_pairs import Memory
 from small_runs import recipe
 
 SAME = Normalization((0.0,), (1.0,))

@@ -19,6 +19,7 @@ __all__ = [
     "choice_of",
     "data_of_student",
     "open_tested",
+    "open_tuned",
     "places",
     "recipe_of",
     "tested_recipe",
@@ -194,14 +195,26 @@ def tested_recipe(
 
 def open_tested(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> "PairSource":
     """Open the test pairs that :func:`tested_recipe` found, and say so if they are a model's own."""
-    from sfumato.problems.registry import takes_shares
     from sfumato.training.preparation import open_test_set
 
     if is_own:
         say(_OWN_TEST)
+    return open_test_set(recipe, is_own=is_own, **_as_trained(models))
+
+
+def open_tuned(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> "PairSource | None":
+    """Open the validation pairs beside the test pairs that :func:`tested_recipe` found, if there are any."""
+    from sfumato.training.preparation import open_tuning
+
+    return open_tuning(recipe, is_own=is_own, **_as_trained(models))
+
+
+def _as_trained(models: "list[LoadedModel]") -> dict[str, Any]:
+    """What the models were trained on decides how pairs of files are opened for them."""
+    from sfumato.problems.registry import takes_shares
+
     shares = any(takes_shares(model.info.recipe.problem) for model in models)
-    named = next((model.info.channels for model in models), None) or ()
-    return open_test_set(recipe, shares=shares, is_own=is_own, named=named)
+    return {"shares": shares, "named": next((model.info.channels for model in models), None) or ()}
 
 
 def _check_own(data: "DataRecipe", from_recipe: bool, *, what: str = "test images") -> None:

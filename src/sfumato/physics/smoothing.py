@@ -5,7 +5,7 @@ r"""Blur with a Gaussian: the simplest denoiser there is, and the first that any
 Borders are continued by copies of the nearest pixel.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -48,16 +48,17 @@ def gaussian_blur(images: Tensor, width: float) -> Tensor:
     return images
 
 
-def best_width(pairs: Iterable[tuple[Tensor, Tensor]]) -> float:
+def best_width(pairs: Iterable[tuple[Tensor, Tensor]], fit: Callable[[Tensor, Tensor], Tensor] | None = None) -> float:
     """The one of :data:`WIDTHS` whose blur brings measured images closest to their targets, by mean PSNR.
 
     Args:
-        pairs: Images and targets of equal shapes (B, C, *spatial); perfect or flat ones decide nothing.
+        pairs: Images and targets of equal shapes (B, C, *spatial); perfect ones decide nothing.
+        fit: Applied to each blurred image and its target first, if scale and offset are not to count.
     """
     totals = torch.zeros(len(WIDTHS), dtype=torch.float64)
     for images, targets in pairs:
-        errors = torch.stack(
-            [(gaussian_blur(images, width) - targets).double().square().flatten(1).mean(1) for width in WIDTHS]
-        )
+        blurs = (gaussian_blur(images, width) for width in WIDTHS)
+        fitted = (blur if fit is None else fit(blur, targets) for blur in blurs)
+        errors = torch.stack([(blur - targets).double().square().flatten(1).mean(1) for blur in fitted])
         totals += errors[:, (errors > 0).all(0)].log().sum(1).cpu()
     return WIDTHS[int(totals.argmin())]

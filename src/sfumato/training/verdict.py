@@ -104,7 +104,8 @@ def trend(recipe: Recipe, metrics: Iterable[Mapping[str, Any]]) -> str:
     inside = [(step, value) for step, value in curve if judged.first < step <= judged.first + judged.steps]
     earlier = _earlier(recipe, judged, curve) if judged.is_added else inside[:-1]
     if not inside or not earlier:
-        return f"too few validations to tell whether more time would help (train.validate_every is {settings.validate_every})"
+        every = settings.validate_every
+        return f"too few validations to tell whether more time would help (train.validate_every is {every})"
     end, now = inside[-1]
     half = judged.first + (end - judged.first) / 2
     begin, before = earlier[-1] if judged.is_added else min(earlier, key=lambda point: abs(point[0] - half))
