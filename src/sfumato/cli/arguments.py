@@ -31,7 +31,9 @@ __all__ = [
 ModelFile = Annotated[
     Path, Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
 ]
-Device = Annotated[str, Option(help="cpu, cuda or mps.")]
+Device = Annotated[
+    str, Option(help="cpu, cuda or mps; auto takes what was begun with, or a GPU if torch can use one by CUDA.")
+]
 Steps = Annotated[int | None, Option(help="Network calls per sample; the recipe's by default.")]
 ScoredSamples = Annotated[int, Option(help="Samples per image; their mean is scored.")]
 Most = Annotated[int | None, Option(help="Use at most this many images, spread over the set.")]

@@ -39,7 +39,7 @@ def distill(
     minutes: Annotated[
         float | None, Option(help="Train as many steps as fit into this time; as many as the teacher by default.")
     ] = None,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
     settings: Annotated[
         list[str] | None,
         Option("--set", help="Any field of the recipe's section train, such as train.steps=4000; may be repeated."),

@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from sfumato.cli import arguments
-from sfumato.cli.messages import counting, say, say_what_is_unknown
+from sfumato.cli.messages import counting, say, say_device, say_what_is_unknown
 from sfumato.cli.settings import open_tested, open_tuned, tested_recipe, with_choice
 from sfumato.system.bounds import seed_of
 from sfumato.system.errors import RecipeError
@@ -69,7 +69,7 @@ def evaluate(
     damping: Annotated[float, Option(help="Damping of slow structures, for solvers of the transport equation.")] = 1e-9,
     unit: arguments.Unit = None,
     allow_seen: arguments.AllowSeen = False,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
 
@@ -94,7 +94,8 @@ def evaluate(
     seed_of(seed)
     if resolution and pixel_um is None:
         raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
-    opened = [open_model(text, device=device) for text in models or []]
+    at = say_device(device) if models else device
+    opened = [open_model(text, device=at) for text in models or []]
     microscope = shots = None
     if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
         optics = (pixel_um, numerical_aperture, wavelength_um)

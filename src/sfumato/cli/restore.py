@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from sfumato.cli import arguments
-from sfumato.cli.messages import say
+from sfumato.cli.messages import say, say_device
 from sfumato.cli.settings import choice_of
 from sfumato.system.errors import RecipeError
 
@@ -114,12 +114,14 @@ def restore(
         Path | None,
         Option(help="Folder that records finished chunks, for resuming; by default next to the output."),
     ] = None,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
 ) -> None:
     """Restore an image of any size, with its uncertainty. If interrupted, rerun the command to resume."""
     from sfumato.models.ownership import Written, check_outputs
+    from sfumato.restoration.begun import is_begun
     from sfumato.restoration.folder import is_folder_of_images, restore_folder
     from sfumato.restoration.planning import Settings, plan_restoration
+    from sfumato.system.device import AUTO, told_device
     from sfumato.system.marks import ANYTHING, JOURNAL, PICTURE
 
     note = functools.cache(lambda text: say(f"note: {text}"))  # each note once, however many images it applies to
@@ -154,9 +156,13 @@ def restore(
         if given := [name for name, value in alone.items() if value]:
             raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
         each = functools.partial(restore_folder, model, source, output, settings, suffix=format, engine=engine)
+        if scheduler is None:
+            say_device(device)
         _restore_folder(functools.partial(each, device=device, note=note), output, fast=fast)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
+    if device == AUTO and scheduler is None and not verify:
+        say(told_device(planned.job.device, is_recorded=is_begun(planned)))
     for told in planned.measured.told_choice:
         note(told)
     if planned.told_halo is not None and preview is None:

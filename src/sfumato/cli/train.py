@@ -38,7 +38,7 @@ def train(
             "a recipe, small if --minutes is less than 10, and default otherwise."
         ),
     ] = None,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
     start_from: Annotated[Path | None, Option("--from", help="Model file whose weights to start from.")] = None,
     settings: arguments.RecipeFields = None,
 ) -> None:

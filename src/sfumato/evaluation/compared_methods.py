@@ -122,7 +122,7 @@ class TwoShots:
         return tuple(self.defocus_um * plane for plane in self.planes)
 
 
-def open_model(text: str, *, device: str = "cpu") -> tuple[str, LoadedModel]:
+def open_model(text: str, *, device: str = "auto") -> tuple[str, LoadedModel]:
     """Load ``path`` or ``name=path``; the default name is the recipe's, or the run folder's if it has none."""
     name, _, path = ("", "", text) if Path(text).exists() else text.rpartition("=")
     model = load(path, device=device)

@@ -164,13 +164,13 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
     write_tensors(path, model_state, _to_metadata(info), kind="model", untouched=untouched)
 
 
-def load(path: str | Path, *, device: str | torch.device = "cpu", sha256: str | None = None) -> LoadedModel:
+def load(path: str | Path, *, device: str | torch.device = "auto", sha256: str | None = None) -> LoadedModel:
     """Read a model from its file, which is checked first and then read in one pass; half precision becomes float32.
 
     Args:
         path: Path of a `model.safetensors`, or an address on the Hugging Face Hub, `hf://owner/name`, optionally with
             `@revision` and `#sha256=...` (extra `hub`).
-        device: Device of the model.
+        device: Device of the model; ``auto`` for a GPU if torch can use one by CUDA, otherwise the processor.
         sha256: Required SHA-256 of the file, if known.
 
     Raises:

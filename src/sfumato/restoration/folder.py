@@ -49,7 +49,7 @@ def restore_folder(
     *,
     suffix: str | None = None,
     engine: Engine | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     progress: Callable[[str, int, int], None] | None = None,
     within: Callable[[str, float, int], None] | None = None,
     note: Callable[[str], None] | None = None,
@@ -67,7 +67,7 @@ def restore_folder(
         suffix: Output format, such as ``.tif``. By default the format of each image, but PNG for JPEG, and TIFF where
             that format cannot hold the result.
         engine: Runs the tasks.
-        device: Device for the model.
+        device: Device for the model; ``auto`` for the best, but images that were begun go on where they were begun.
         progress: Called before each image that is not restored yet, with its name, its number and the number of images.
         within: Called during the work with the name, the number of finished images (including fractions) and the total.
         note: Called with a message about a measured halo, about a scene or channels taken by default, and about

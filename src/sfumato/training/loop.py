@@ -225,7 +225,7 @@ class Trainer:
             self.folder.rewind(self.step)
 
     def _start_from(self, path: str | Path) -> None:
-        loaded = load(path)
+        loaded = load(path, device="cpu")
         for model in (self.model, self.average):
             try:
                 model.load_state_dict(loaded.model.state_dict())

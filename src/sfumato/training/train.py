@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sfumato.models.ownership import check_outputs, data_places
 from sfumato.models.recipe import Recipe
-from sfumato.system.device import without_subnormals
+from sfumato.system.device import AUTO, named_device, told_device, without_subnormals
 from sfumato.training.distributed import Ranks
 from sfumato.training.loop import Trainer
 from sfumato.training.measured_recipe import extended, measure_scale, steps_in, what_fits, with_scale, with_steps
@@ -29,7 +29,7 @@ def train(
     recipe: Recipe,
     out: str | Path,
     *,
-    device: str = "cpu",
+    device: str = "auto",
     minutes: float | None = None,
     start_from: str | Path | None = None,
     quiet: bool = False,
@@ -39,7 +39,8 @@ def train(
     Args:
         recipe: Everything that the run depends on.
         out: Run folder. A run with the same recipe and images is resumed; any other one is refused.
-        device: ``cpu``, ``cuda`` or ``mps``.
+        device: ``cpu``, ``cuda`` or ``mps``; ``auto`` for the one that the run was begun on, and for a new one a GPU if
+            torch can use one by CUDA.
         minutes: Time a few steps and set ``train.steps`` to the number that fits; a finished run gets as many further
             steps, except a student's.
         start_from: A model file with the initial weights; the teacher, for the recipe of a student.
@@ -59,7 +60,9 @@ def train(
     check_outputs(folder.files(), [*data_places(recipe.data), start_from])  # before ranks join, hence before any writes
     teacher = None if recipe.student is None else teacher_of(recipe, start_from).info
     make = Trainer if teacher is None else StudentTrainer
-    ranks = Ranks.join(device)
+    recorded = folder.device()
+    at = named_device(device, recorded, what=f"the run in {folder.path}")
+    ranks = Ranks.join(at)
     with contextlib.closing(ranks), without_subnormals(), contextlib.ExitStack() as held:
         ranks.by_first(lambda: held.enter_context(folder.alone()))
         is_resumed, is_finished = folder.recipe_file.exists(), folder.is_finished()
@@ -69,6 +72,8 @@ def train(
         ranks.by_first(lambda: check_inputs(folder, data.sources, is_resumed=is_resumed))
         if ranks.is_first:
             notes = [] if quiet else [f"note: {note}" for note in data.notes]
+            if device == AUTO and not quiet:
+                notes.append(told_device(at, is_recorded=recorded is not None))
             for line in (*(f"warning: {doubt}" for doubt in data.doubts), *notes):
                 print(line, file=sys.stderr, flush=True)
         if recipe.model.scale is None and recipe.model.method == "cvdm":
@@ -83,6 +88,8 @@ def train(
             data.write(folder)
         if ranks.is_first and (is_grown or not is_resumed):
             folder.start(recipe)
+        if ranks.is_first:
+            folder.keep_device(at)
         ranks.wait()
         trainer = trainer_of(recipe)
         trainer.run(quiet=quiet)
