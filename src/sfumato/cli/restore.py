@@ -16,7 +16,7 @@ from sfumato.system.errors import RecipeError
 if TYPE_CHECKING:
     from sfumato.restoration.engines import Engine
     from sfumato.restoration.layout import Halo
-    from sfumato.restoration.planning import Restoration
+    from sfumato.restoration.planning import Restoration, Settings
     from sfumato.restoration.run import Progress
 
 __all__ = ["restore"]
@@ -26,7 +26,9 @@ _UNDRAWN = "; no samples were drawn"
 
 def restore(
     model: arguments.ModelFile,
-    source: Annotated[str, Argument(metavar="INPUT", help="Image, address of a store, or folder of images.")],
+    source: Annotated[
+        str, Argument(metavar="INPUT", help="Image, address of a store, or folder of images, with subfolders.")
+    ],
     output: Annotated[
         str,
         Argument(metavar="OUTPUT", help="File for the mean (.zarr, .tif, .png, .npy or .mrc), or a folder."),
@@ -151,13 +153,16 @@ def restore(
 
         note(SCHEDULE_NOTE)
     if is_folder_of_images(source):
-        alone = {"--dry-run": dry_run, "--preview": preview, "--verify": verify, "--shard": shard}
+        alone = {"--preview": preview, "--verify": verify, "--shard": shard}
         alone |= {"--picture": picture, "--journal": journal}
         if given := [name for name, value in alone.items() if value]:
             raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
-        each = functools.partial(restore_folder, model, source, output, settings, suffix=format, engine=engine)
         if scheduler is None:
             say_device(device)
+        if dry_run:
+            _plan_folder(model, source, output, settings, format, device, note)
+            return
+        each = functools.partial(restore_folder, model, source, output, settings, suffix=format, engine=engine)
         _restore_folder(functools.partial(each, device=device, note=note), output, fast=fast)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
@@ -183,6 +188,19 @@ def restore(
         written += [] if picture is None else [Written(picture, PICTURE)]
         check_outputs([*written, Written(planned.journal, JOURNAL)], [model, source])
         _restore_image(planned, engine, shard, picture, note)
+
+
+def _plan_folder(
+    model: Path, source: str, output: str, settings: "Settings", suffix: str | None, device: str,
+    note: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Print what there is to do in a folder, and what it costs."""
+    from sfumato.restoration.folder import plan_folder
+
+    planned = plan_folder(model, source, output, settings, suffix=suffix, device=device, note=note)
+    typer.echo("\n".join(planned.lines()))
+    if planned.failed:
+        raise typer.Exit(1)
 
 
 def _restore_folder(run: Callable[..., list[str]], output: str, *, fast: bool) -> None:

@@ -85,7 +85,8 @@ def told_device(name: str, *, is_recorded: bool = False) -> str:
     if name.startswith("cuda"):
         return f"device: {name} ({torch.cuda.get_device_name(name)}); --device cpu uses the processor"
     also = "; --device mps tries its GPU" if torch.backends.mps.is_available() else ""
-    return f"device: {name}, {torch.get_num_threads()} threads{also}"
+    threads = torch.get_num_threads()
+    return f"device: {name}, {threads} thread{'s' * (threads > 1)}{also}"
 
 
 def usable_device(name: "str | torch.device") -> "torch.device":
