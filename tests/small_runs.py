@@ -7,7 +7,24 @@ from typing import Any
 from pair_folders import TINY
 from sfumato.models.recipe import Recipe, parse
 
-__all__ = ["command", "commanded", "recipe"]
+__all__ = ["STAGED", "command", "commanded", "recipe"]
+
+STAGED: dict[str, object] = {
+    "model_linear_start": True,
+    "model_read_once": True,
+    "model_denoiser_base": 3,
+    "model_denoiser_scales": 2,
+    "model_mean_network": True,
+    "model_scale_network": True,
+    "model_linear_finish": True,
+    "model_coloured_noise": True,
+    "train_mean_share": 0.5,
+    "train_scale_share": 0.25,
+    "train_steps": 8,
+    "train_save_every": 1,
+    "train_validate_every": 2,
+}
+"""Settings of :func:`recipe` for a mean and a scale that learn first."""
 
 
 def recipe(folders: tuple[str, str], **settings: object) -> Recipe:

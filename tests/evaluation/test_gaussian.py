@@ -19,7 +19,7 @@ from sfumato.training.train import train
 from small_runs import recipe
 
 
-def pairs(noise: float, *, slope: float = 1.0, channels: int = 1) -> tuple[list[np.ndarray], list[np.ndarray]]:  # type: ignore[type-arg]
+def pairs(noise: float, *, slope: float = 1.0, channels: int = 1) -> tuple[list[np.ndarray], list[np.ndarray]]:
     generator = torch.Generator().manual_seed(0)
     points = (torch.rand(4, channels, 64, 64, generator=generator) > 0.99).float()
     truth = 100 * gaussian_blur(points, 2.0)

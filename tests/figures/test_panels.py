@@ -25,5 +25,6 @@ def test_a_few_hot_pixels_and_the_border_do_not_decide_the_scale(tmp_path: Path)
     spoilt[:, :8], spoilt[:, 100, 100] = 1000, -1000
     for name, image in (("clean", ramp), ("spoilt", spoilt)):
         draw_panel(tmp_path / f"{name}.png", image, image, 0.1 * np.abs(image), image)
-    pictures = [np.asarray(Image.open(tmp_path / f"{name}.png").convert("L"))[30:110] for name in ("clean", "spoilt")]
-    np.testing.assert_allclose(*(picture.astype(float) for picture in pictures), atol=2)
+    drawn = {name: Image.open(tmp_path / f"{name}.png").convert("L") for name in ("clean", "spoilt")}
+    rows = {name: np.asarray(picture, float)[30:110] for name, picture in drawn.items()}
+    np.testing.assert_allclose(rows["clean"], rows["spoilt"], atol=2)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from test_stages import STAGED
 from typer.testing import CliRunner
 
 from pair_folders import make_pairs
@@ -18,7 +17,7 @@ from sfumato.training.loop import Trainer
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import stage_at, stages_of
 from sfumato.training.train import train
-from small_runs import command, recipe
+from small_runs import STAGED, command, recipe
 
 
 @pytest.fixture(scope="module")

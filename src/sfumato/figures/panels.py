@@ -83,8 +83,9 @@ def inner(image: NDArray[np.floating]) -> NDArray[np.floating]:
         >>> inner(np.zeros((3, 160, 33))).shape, inner(np.zeros((8, 8))).shape
         ((3, 140, 29), (8, 8))
     """
-    edges = [length // _BORDER for length in image.shape[-2:]]
-    return image[(..., *(slice(edge, length - edge) for edge, length in zip(edges, image.shape[-2:], strict=True)))]
+    height, width = image.shape[-2:]
+    rows, columns = (slice(side // _BORDER, side - side // _BORDER) for side in (height, width))
+    return image[..., rows, columns]
 
 
 def limits(image: NDArray[np.floating]) -> tuple[float, float]:
