@@ -11,7 +11,24 @@ from pair_folders import TINY
 from sfumato.models.recipe import Recipe, parse
 from sfumato.training.run_folder import RunFolder
 
-__all__ = ["command", "commanded", "recipe", "same_run"]
+__all__ = ["STAGED", "command", "commanded", "recipe", "same_run"]
+
+STAGED: dict[str, object] = {
+    "model_linear_start": True,
+    "model_read_once": True,
+    "model_denoiser_base": 3,
+    "model_denoiser_scales": 2,
+    "model_mean_network": True,
+    "model_scale_network": True,
+    "model_linear_finish": True,
+    "model_coloured_noise": True,
+    "train_mean_share": 0.5,
+    "train_scale_share": 0.25,
+    "train_steps": 8,
+    "train_save_every": 1,
+    "train_validate_every": 2,
+}
+"""Settings of :func:`recipe` for a mean and a scale that learn first."""
 
 
 def recipe(folders: tuple[str, str], **settings: object) -> Recipe:

@@ -1,5 +1,6 @@
 """Folders of images: bad ones among them, replaced ones, outputs of other commands, a folder that is deleted."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -68,12 +69,68 @@ def test_a_file_that_should_be_an_image_is_named(content: bytes, told: str, mode
     assert told in ran.text
 
 
-@pytest.mark.guard
-def test_other_files_are_skipped(model: Path, inputs: Path) -> None:
+def test_files_of_unknown_formats_are_named_and_stop_nothing(model: Path, inputs: Path) -> None:
     (inputs / "notes.txt").write_text("no image")
-    (inputs / "empty.log").write_bytes(b"")
+    (inputs / "scan.vsi").write_bytes(b"some maker's format")
+    (inputs / ".hidden").write_text("no image")
     ran = restored(model, inputs)
     assert ran.code == 0, ran.text
+    assert "note: left out, as sfumato knows no such format: notes.txt, scan.vsi 1 of 3" in ran.text
+    shutil.rmtree(inputs)
+    inputs.mkdir()
+    (inputs / "scan.vsi").write_bytes(b"some maker's format")
+    refuses(restored(model, inputs), "holds no image, but scan.vsi")
+
+
+def below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_subfolders_are_restored_into_folders_of_the_same_names(model: Path, inputs: Path, tmp_path: Path) -> None:
+    """The noise of the images beside them stays what it was without them."""
+    assert restored(model, inputs).code == 0
+    before = {name: pixels(tmp_path / "out" / name) for name in names(inputs)}
+    image(inputs / "B" / "day 1" / "a.tif", seed=5)
+    image(inputs / "B" / "b.tif", seed=6)
+    image(inputs / "c.tif.journal" / "parts.tif", seed=7)
+    (inputs / "B" / "bad.tif").write_bytes(b"no image")
+    ran = restored(model, inputs)
+    assert ran.code == 1, ran.text
+    assert "1 of 6 images could not be restored" in ran.text
+    assert "B/bad.tif: " in ran.text
+    added = ["B/b.tif", "B/b_std.tif", "B/day 1/a.tif", "B/day 1/a_std.tif"]
+    assert below(tmp_path / "out") == sorted([*before, *added])
+    for name, found in before.items():
+        np.testing.assert_array_equal(pixels(tmp_path / "out" / name), found)
+
+
+def test_outputs_below_the_inputs_are_no_inputs(model: Path, inputs: Path) -> None:
+    for _ in range(2):
+        ran = run("restore", model, inputs, inputs / "out", *FEW)
+        assert ran.code == 0, ran.text
+        assert len(below(inputs / "out")) == 6
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_a_link_to_a_folder_above_does_not_go_round_for_ever(model: Path, inputs: Path) -> None:
+    (inputs / "again").symlink_to(inputs, target_is_directory=True)
+    refuses(restored(model, inputs), "are the same folder, by a link")
+
+
+def test_a_dry_run_of_a_folder_tells_what_is_left_and_writes_nothing(model: Path, inputs: Path) -> None:
+    ran = restored(model, inputs, "--dry-run")
+    assert ran.code == 0, ran.text
+    assert "images: 3 to restore, 0 already restored chunks: 3 tiles" in ran.text
+    assert " on 1, " in ran.text
+    assert not inputs.with_name("out").exists()
+    assert restored(model, inputs).code == 0
+    image(inputs / "d.tif", seed=9)
+    (inputs / "e.tif").write_bytes(b"no image")
+    ran = restored(model, inputs, "--dry-run")
+    assert ran.code == 1, ran.text
+    assert "images: 1 to restore, 3 already restored chunks: 1 tiles" in ran.text
+    assert "1 of 5 images cannot be restored: e.tif: " in ran.text
+    assert "d.tif" not in names(inputs)
 
 
 def test_a_replaced_image_is_not_taken_for_done(model: Path, inputs: Path, tmp_path: Path) -> None:

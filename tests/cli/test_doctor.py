@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 
 from sfumato.cli import doctor_profile
 from sfumato.cli import doctor_report as doctor
+from sfumato.cli.unseen_gpu import unseen_gpu
 from sfumato.models.bundled import demo_model
 from sfumato.models.model_file import load
 
@@ -75,3 +77,38 @@ def test_command_profiles_a_model() -> None:
     )
     assert "ms of processor time per call" in result.stdout
     assert "times faster than the network as trained" in result.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script stands for the driver's program")
+@pytest.mark.parametrize(
+    ("cuda", "words"), [(None, "was built without CUDA"), ("99.9", "needs a newer driver than this one, for CUDA 99.9")]
+)
+def test_a_gpu_that_torch_cannot_see_comes_with_the_command(
+    cuda: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho NVIDIA RTX A2000\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    found = unseen_gpu()
+    assert found is not None
+    assert f"NVIDIA RTX A2000: not used, because torch {torch.__version__} {words}." in found
+    assert f"{sys.executable} -m uv pip install --python {sys.executable} --torch-backend=auto" in found
+    report = doctor.Report({"sfumato": "1"}, ["cpu"], 1, 1.0, 1.0, [], found)
+    assert any(line.startswith("GPU        NVIDIA RTX A2000") for line in report.lines())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert unseen_gpu() is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a script stands for the driver's program")
+@pytest.mark.parametrize("script", ["exit 9", "true"])
+def test_a_driver_without_a_gpu_is_no_gpu(script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert unseen_gpu() is None
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    assert unseen_gpu() is None

@@ -21,23 +21,7 @@ from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.stages import Stage, stage_at
 from sfumato.training.train import train
-from small_runs import recipe
-
-STAGED = {
-    "model_linear_start": True,
-    "model_read_once": True,
-    "model_denoiser_base": 3,
-    "model_denoiser_scales": 2,
-    "model_mean_network": True,
-    "model_scale_network": True,
-    "model_linear_finish": True,
-    "model_coloured_noise": True,
-    "train_mean_share": 0.5,
-    "train_scale_share": 0.25,
-    "train_steps": 8,
-    "train_save_every": 1,
-    "train_validate_every": 2,
-}
+from small_runs import STAGED, recipe
 
 
 @pytest.fixture(scope="module")

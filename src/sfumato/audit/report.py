@@ -13,6 +13,7 @@ from sfumato.audit.run import Audit
 from sfumato.data.domain import ASPECTS, Judgement
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
+from sfumato.figures.panels import limits
 from sfumato.figures.plotting import new_figure, save_figure
 from sfumato.models.ownership import Written, image_with
 from sfumato.system.atomic_files import replace_text
@@ -168,7 +169,7 @@ def _show(
     low: float | None = None,
     high: float | None = None,
 ) -> None:
-    bottom, top = (float(value) for value in np.quantile(image, [0.001, 0.999]))
+    bottom, top = limits(image)
     bottom, top = bottom if low is None else low, top if high is None else high
     drawn = place.imshow(image, cmap=colours, vmin=bottom, vmax=max(top, bottom + 1e-12), interpolation="nearest")
     place.set_title(title, fontsize=9)

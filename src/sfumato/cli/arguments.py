@@ -32,7 +32,9 @@ __all__ = [
 ModelFile = Annotated[
     Path, Argument(metavar="MODEL", help="Model file, such as run/model.safetensors, or hf://owner/name.")
 ]
-Device = Annotated[str, Option(help="cpu, cuda or mps.")]
+Device = Annotated[
+    str, Option(help="cpu, cuda or mps; auto takes what was begun with, or a GPU if torch can use one by CUDA.")
+]
 BatchWorkers = Annotated[
     int | None,
     Option(

@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from sfumato.cli import arguments
-from sfumato.cli.messages import say
+from sfumato.cli.messages import say, say_device
 from sfumato.cli.settings import choice_of
 
 __all__ = ["audit"]
@@ -47,7 +47,7 @@ def audit(
     ] = None,
     defocus_um: Annotated[float | None, Option(help="Defocus distance d of the two shots, for phases.")] = None,
     strict: Annotated[bool, Option("--strict", help="Exit with 1 if there is a warning.")] = False,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
 ) -> None:
     """Check a restored image against its measurement, its samples and the images that the model was trained on.
 
@@ -61,7 +61,7 @@ def audit(
     from sfumato.models.ownership import check_outputs
 
     check_outputs(audit_files(out), [model, source, restored])
-    loaded = load(model, device=device)
+    loaded = load(model, device=say_device(device))
     chosen = choice_of(channels, scene, times)
     measured, pixel_of_file = read_measured(loaded, source, axes=axes, frame=frame, choice=chosen)
     image, draws = (None, None) if restored is None else read_restored(loaded, restored, source, frame=frame)

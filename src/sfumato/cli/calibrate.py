@@ -7,7 +7,7 @@ import typer
 from typer import Argument, Option
 
 from sfumato.cli import arguments
-from sfumato.cli.messages import counting, say, say_what_is_unknown
+from sfumato.cli.messages import counting, say, say_device, say_what_is_unknown
 from sfumato.cli.settings import PLACES, with_choice
 from sfumato.system.errors import RecipeError
 
@@ -64,7 +64,7 @@ def calibrate(
     out: Annotated[Path | None, Option(help="Another model file to write; the given one by default.")] = None,
     page: Annotated[Path | None, Option(help="PNG to draw: coverage and reliability, before and after.")] = None,
     report: Annotated[Path | None, Option(help="PNG to draw: all measures of the samples, before.")] = None,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
 ) -> None:
     """Compute intervals with a guaranteed coverage from images with known truth; `restore` then writes them.
 
@@ -92,7 +92,7 @@ def calibrate(
         check_fast({"samples": samples, "steps": steps, "report": report})
     if page is not None or report is not None:
         matplotlib()  # report a missing library before hours of sampling
-    loaded = load(model, device=device)
+    loaded = load(model, device=say_device(device))
     sampled = Restorer.of(loaded, samples, steps, fast=fast).sampled
     asked = with_choice(_recipe(loaded.info, held_out), channels, target_channels, scene, times)
     check_outputs(_outputs(model, out, [page, report]), [model, *data_places(asked.data)])

@@ -50,7 +50,7 @@ def clinical(
         name: read_stack(path, step_um=step_um, reach_um=reach_um, flip=flip, crop_px=crop_px)
         for name, path in places.items()
     }
-    loaded = {name: load(path) for name, path in models.items()}
+    loaded = {name: load(path, device="cpu") for name, path in models.items()}
     with Bar("phases", 0) as bar:
         table = compare(
             named, loaded, out, wavelength_um=wavelength_um, pixel_um=pixel_um, shot_um=shot_um, order=order,

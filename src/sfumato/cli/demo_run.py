@@ -142,7 +142,7 @@ def run_demo(out: str | Path, *, model: Path | None = None, progress: Callable[[
 def _run(folder: Path, source: Path, started: float, progress: Callable[[str], None]) -> Demo:
     model_file = folder / source.name
     shutil.copyfile(source, model_file)
-    model = load(model_file)
+    model = load(model_file, device="cpu")
     found = model.info.calibration
     if found is None:
         raise ModelFileError(f"{source} has no calibration; expected one, for intervals: run `sfumato calibrate` on it")

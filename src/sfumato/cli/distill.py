@@ -39,7 +39,7 @@ def distill(
     minutes: Annotated[
         float | None, Option(help="Train as many steps as fit into this time; as many as the teacher by default.")
     ] = None,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
     workers: arguments.BatchWorkers = None,
     settings: Annotated[
         list[str] | None,

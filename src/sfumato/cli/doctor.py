@@ -21,7 +21,7 @@ def doctor(
         from sfumato.cli.doctor_profile import profiles
         from sfumato.models.model_file import load
 
-        for profile in profiles(load(model)):
+        for profile in profiles(load(model, device="cpu")):
             for line in profile.lines():
                 typer.echo(line)
         return

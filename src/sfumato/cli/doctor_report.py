@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 
+from sfumato.cli.unseen_gpu import unseen_gpu
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe
 
@@ -42,11 +43,15 @@ class Report(NamedTuple):
     step_seconds: float
     """Time of one training step of a small model: 64 x 64 patches, batch 4, base 16."""
     extras: list[Extra]
+    unseen: str | None = None
+    """A GPU that torch cannot use, and what to do."""
 
     def lines(self) -> Iterator[str]:
         """Yield the report line by line."""
         yield "versions   " + ", ".join(f"{name} {version}" for name, version in self.versions.items())
         yield f"devices    {', '.join(self.devices)}; {self.cores} cores, {self.memory_gib:.1f} GiB of memory"
+        if self.unseen is not None:
+            yield f"GPU        {self.unseen}"
         yield f"speed      {self.step_seconds:.3f} s per training step of a small model on {self.devices[-1]}"
         for extra in self.extras:
             state = f"missing {', '.join(extra.missing)}; {extra.command}" if extra.missing else "installed"
@@ -63,7 +68,7 @@ def examine() -> Report:
         devices.append("mps")
     devices += [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return Report(versions, devices, cores, _memory_gib(), _step_seconds(devices[-1]), list(_extras()))
+    return Report(versions, devices, cores, _memory_gib(), _step_seconds(devices[-1]), list(_extras()), unseen_gpu())
 
 
 def _extras() -> Iterator[Extra]:

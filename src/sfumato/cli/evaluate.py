@@ -7,8 +7,8 @@ import typer
 from typer import Argument, Option
 
 from sfumato.cli import arguments
-from sfumato.cli.messages import counting, say, say_what_is_unknown
-from sfumato.cli.settings import open_tested, tested_recipe, with_choice
+from sfumato.cli.messages import counting, say, say_device, say_what_is_unknown
+from sfumato.cli.settings import open_tested, open_tuned, tested_recipe, with_choice
 from sfumato.system.bounds import seed_of
 from sfumato.system.errors import RecipeError
 
@@ -23,7 +23,8 @@ def evaluate(
         list[str] | None,
         Option(
             "--baseline",
-            help="bicubic, wiener, richardson_lucy; for phases tie_fft, us_tie, tie_cg, tie_uniform; may be repeated.",
+            help="bicubic, gaussian, wiener, richardson_lucy; for phases tie_fft, us_tie, tie_cg, tie_uniform; may be "
+            "repeated.",
         ),
     ] = None,
     inputs: arguments.Inputs = None,
@@ -49,7 +50,11 @@ def evaluate(
     resolution: Annotated[bool, Option(help="Also measure the resolution; needs --pixel-um.")] = False,
     pixel_um: Annotated[float | None, Option(help="Size of a target pixel.")] = None,
     numerical_aperture: Annotated[float | None, Option(help="For wiener and richardson_lucy.")] = None,
-    wavelength_um: Annotated[float | None, Option(help="For all baselines except bicubic.")] = None,
+    wavelength_um: Annotated[float | None, Option(help="For all baselines except bicubic and gaussian.")] = None,
+    blur_pixels: Annotated[
+        float | None,
+        Option(min=0, help="Width of the gaussian; by default the best on validation images, if the data has some."),
+    ] = None,
     noise_to_signal: Annotated[float, Option(help="For wiener.")] = 0.01,
     iterations: Annotated[
         int | None, Option(help="Most iterations; by default 20 for richardson_lucy, 30 for us_tie and tie_cg.")
@@ -64,7 +69,7 @@ def evaluate(
     damping: Annotated[float, Option(help="Damping of slow structures, for solvers of the transport equation.")] = 1e-9,
     unit: arguments.Unit = None,
     allow_seen: arguments.AllowSeen = False,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
 ) -> None:
     """Compare models and baselines on test pairs: scores per image, a table with tests, a page with pictures.
 
@@ -74,8 +79,10 @@ def evaluate(
     from sfumato.evaluation import evaluate as evaluation
     from sfumato.evaluation.compared_methods import (
         Deconvolution,
+        Method,
         TwoShots,
         classical_method,
+        gaussian_method,
         model_method,
         open_model,
         phase_method,
@@ -87,7 +94,8 @@ def evaluate(
     seed_of(seed)
     if resolution and pixel_um is None:
         raise RecipeError("--resolution needs the size of a pixel; give --pixel-um")
-    opened = [open_model(text, device=device) for text in models or []]
+    at = say_device(device) if models else device
+    opened = [open_model(text, device=at) for text in models or []]
     microscope = shots = None
     if pixel_um is not None and numerical_aperture is not None and wavelength_um is not None:
         optics = (pixel_um, numerical_aperture, wavelength_um)
@@ -96,15 +104,20 @@ def evaluate(
     if pixel_um is not None and wavelength_um is not None and defocus_um is not None:
         effort = {} if iterations is None else {"max_iterations": iterations}
         shots = TwoShots(pixel_um, wavelength_um, defocus_um, _numbers(planes), damping, **effort)
-    methods = [
-        phase_method(name, shots) if name in SOLVERS else classical_method(name, microscope) for name in baselines or []
-    ]
-    drawn: dict[str, Any] = {"num_samples": samples, "num_steps": steps, "seed": seed}
-    methods += [model_method(name, model, **drawn) for name, model in opened]
     given = {"inputs": inputs, "targets": targets, "manifest": manifest, "store": store, "folder": folder}
     loaded = [model for _, model in opened]
     test, is_own = tested_recipe(recipe, given, loaded, from_recipe=from_recipe)
     test = with_choice(test, channels, target_channels, scene, times)
+
+    def baseline(name: str) -> Method:
+        if name == "gaussian":
+            tuned_on = None if blur_pixels is not None else open_tuned(test, is_own, loaded)
+            return gaussian_method(blur_pixels, tuned_on, affine=affine)
+        return phase_method(name, shots) if name in SOLVERS else classical_method(name, microscope)
+
+    methods = [baseline(name) for name in baselines or []]
+    drawn: dict[str, Any] = {"num_samples": samples, "num_steps": steps, "seed": seed}
+    methods += [model_method(name, model, **drawn) for name, model in opened]
     files = [path for text in models or [] for path in (text, text.rpartition("=")[2])]
     check_outputs(report_files(out), [*files, recipe, *data_places(test.data)])
     say_what_is_unknown((name, model.info) for name, model in opened)

@@ -52,7 +52,7 @@ def export(
             "a shared model needs a licence and an author, which its file does not contain; give --licence with an "
             "SPDX identifier, such as CC-BY-4.0, and --author with a name"
         )
-    credits, loaded = Credits(licence or "", tuple(author or [])), load(model)
+    credits, loaded = Credits(licence or "", tuple(author or [])), load(model, device="cpu")
     written = [] if bioimageio is None else [Written(bioimageio, PACKAGE)]
     written += [] if onnx is None else network_files(loaded, onnx)
     written += [] if hub is None else hub_files(model, hub)

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from sfumato.cli import arguments
-from sfumato.cli.messages import counting, say, say_what_is_unknown
+from sfumato.cli.messages import counting, say, say_device, say_what_is_unknown
 from sfumato.cli.settings import open_tested, tested_recipe
 from sfumato.system.errors import RecipeError
 
@@ -73,7 +73,7 @@ def inspect(
     coverage_tolerance: Annotated[float, Option(help="How far from the best a coverage may be.")] = 0.02,
     seed: Annotated[int, Option(help="The same seed gives the same samples.")] = 0,
     allow_seen: arguments.AllowSeen = False,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
 ) -> None:
     """Draw a model's networks, schedule and samples for an image, or find how many steps it needs.
 
@@ -108,7 +108,7 @@ def inspect(
         )
     if adopt and is_address(model):
         raise RecipeError(f"{model} is on the Hub, where --adopt cannot write; download it and give its path")
-    loaded = load(model, device=device)
+    loaded = load(model, device=say_device(device))
     typer.echo("\n".join(describe(loaded)))
     if reach:
         _measure_reach(model, loaded, tested_recipe(None, given, [loaded], from_recipe=from_recipe), adopt=adopt)

@@ -9,7 +9,17 @@ import typer
 if TYPE_CHECKING:
     from sfumato.models.model_file import ModelInfo
 
-__all__ = ["counting", "say", "say_what_is_unknown"]
+__all__ = ["counting", "say", "say_device", "say_what_is_unknown"]
+
+
+def say_device(asked: str) -> str:
+    """Return the device to use; if it was not asked for, say which it is."""
+    from sfumato.system.device import AUTO, named_device, told_device
+
+    name = named_device(asked)
+    if asked == AUTO:
+        say(told_device(name))
+    return name
 
 
 def say(text: object) -> None:

@@ -9,14 +9,14 @@ import typer
 from typer import Argument, Option
 
 from sfumato.cli import arguments
-from sfumato.cli.messages import say
+from sfumato.cli.messages import say, say_device
 from sfumato.cli.settings import choice_of
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
     from sfumato.restoration.engines import Engine
     from sfumato.restoration.layout import Halo
-    from sfumato.restoration.planning import Restoration
+    from sfumato.restoration.planning import Restoration, Settings
     from sfumato.restoration.run import Progress
 
 __all__ = ["restore"]
@@ -26,7 +26,9 @@ _UNDRAWN = "; no samples were drawn"
 
 def restore(
     model: arguments.ModelFile,
-    source: Annotated[str, Argument(metavar="INPUT", help="Image, address of a store, or folder of images.")],
+    source: Annotated[
+        str, Argument(metavar="INPUT", help="Image, address of a store, or folder of images, with subfolders.")
+    ],
     output: Annotated[
         str,
         Argument(metavar="OUTPUT", help="File for the mean (.zarr, .tif, .png, .npy or .mrc), or a folder."),
@@ -114,12 +116,14 @@ def restore(
         Path | None,
         Option(help="Folder that records finished chunks, for resuming; by default next to the output."),
     ] = None,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
 ) -> None:
     """Restore an image of any size, with its uncertainty. If interrupted, rerun the command to resume."""
     from sfumato.models.ownership import Written, check_outputs
+    from sfumato.restoration.begun import is_begun
     from sfumato.restoration.folder import is_folder_of_images, restore_folder
     from sfumato.restoration.planning import Settings, plan_restoration
+    from sfumato.system.device import AUTO, told_device
     from sfumato.system.marks import ANYTHING, JOURNAL, PICTURE
 
     note = functools.cache(_note)  # each once, however many images it applies to
@@ -149,14 +153,21 @@ def restore(
 
         note(SCHEDULE_NOTE)
     if is_folder_of_images(source):
-        alone = {"--dry-run": dry_run, "--preview": preview, "--verify": verify, "--shard": shard}
+        alone = {"--preview": preview, "--verify": verify, "--shard": shard}
         alone |= {"--picture": picture, "--journal": journal}
         if given := [name for name, value in alone.items() if value]:
             raise RecipeError(f"{given[0]} was given with a folder; it works on one image; name that image")
+        if scheduler is None:
+            say_device(device)
+        if dry_run:
+            _plan_folder(model, source, output, settings, format, device, note)
+            return
         each = functools.partial(restore_folder, model, source, output, settings, suffix=format, engine=engine)
         _restore_folder(functools.partial(each, device=device, note=note), output, fast=fast)
         return
     planned = plan_restoration(model, source, output, settings, device=device, journal=journal)
+    if device == AUTO and scheduler is None and not verify:
+        say(told_device(planned.job.device, is_recorded=is_begun(planned)))
     for told in planned.measured.told_choice:
         note(told)
     if planned.told_halo is not None and preview is None:
@@ -181,6 +192,19 @@ def restore(
 
 def _note(text: str) -> None:
     say(text if text.startswith("warning: ") else f"note: {text}")
+
+
+def _plan_folder(
+    model: Path, source: str, output: str, settings: "Settings", suffix: str | None, device: str,
+    note: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Print what there is to do in a folder, and what it costs."""
+    from sfumato.restoration.folder import plan_folder
+
+    planned = plan_folder(model, source, output, settings, suffix=suffix, device=device, note=note)
+    typer.echo("\n".join(planned.lines()))
+    if planned.failed:
+        raise typer.Exit(1)
 
 
 def _restore_folder(run: Callable[..., list[str]], output: str, *, fast: bool) -> None:

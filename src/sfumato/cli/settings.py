@@ -19,6 +19,7 @@ __all__ = [
     "choice_of",
     "data_of_student",
     "open_tested",
+    "open_tuned",
     "places",
     "recipe_of",
     "tested_recipe",
@@ -28,6 +29,9 @@ __all__ = [
 
 PLACES = ("inputs", "targets", "manifest", "folder", "store")
 """Fields of a recipe's data that say where it is."""
+
+_NO_STAGES = {"mean_share": 0.0, "scale_share": 0.0, "extended_at": []}
+"""Of a student, which has stages of its own."""
 
 _OWN_TEST = (
     "test pairs: those of the model's own recipe or, if none is marked `test`, its validation pairs, on which its "
@@ -132,7 +136,7 @@ def training_of_student(recipe: "Recipe", settings: list[str]) -> "TrainRecipe":
                 f"--set got {setting!r}; a student is like its teacher except for its training: give fields of train, "
                 "such as train.steps=1000"
             )
-    values: dict[str, Any] = {"train": recipe.train.model_dump(mode="json") | {"mean_share": 0.0, "scale_share": 0.0}}
+    values: dict[str, Any] = {"train": recipe.train.model_dump(mode="json") | _NO_STAGES}
     _set_fields(values, settings)
     return recipes.parse(yaml.safe_dump(values), source="the settings").train
 
@@ -191,14 +195,26 @@ def tested_recipe(
 
 def open_tested(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> "PairSource":
     """Open the test pairs that :func:`tested_recipe` found, and say so if they are a model's own."""
-    from sfumato.problems.registry import takes_shares
     from sfumato.training.preparation import open_test_set
 
     if is_own:
         say(_OWN_TEST)
+    return open_test_set(recipe, is_own=is_own, **_as_trained(models))
+
+
+def open_tuned(recipe: "Recipe", is_own: bool, models: "list[LoadedModel]") -> "PairSource | None":
+    """Open the validation pairs beside the test pairs that :func:`tested_recipe` found, if there are any."""
+    from sfumato.training.preparation import open_tuning
+
+    return open_tuning(recipe, is_own=is_own, **_as_trained(models))
+
+
+def _as_trained(models: "list[LoadedModel]") -> dict[str, Any]:
+    """What the models were trained on decides how pairs of files are opened for them."""
+    from sfumato.problems.registry import takes_shares
+
     shares = any(takes_shares(model.info.recipe.problem) for model in models)
-    named = next((model.info.channels for model in models), None) or ()
-    return open_test_set(recipe, shares=shares, is_own=is_own, named=named)
+    return {"shares": shares, "named": next((model.info.channels for model in models), None) or ()}
 
 
 def _check_own(data: "DataRecipe", from_recipe: bool, *, what: str = "test images") -> None:

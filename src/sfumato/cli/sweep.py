@@ -42,7 +42,7 @@ def sweep(
     ] = None,
     samples: arguments.ScoredSamples = 8,
     most: Annotated[int, Option(help="Use at most this many validation images.")] = 16,
-    device: arguments.Device = "cpu",
+    device: arguments.Device = "auto",
     settings: arguments.RecipeFields = None,
 ) -> None:
     """Tune the end points of a fixed schedule on validation images. If interrupted, rerun the command to resume."""

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from sfumato.data.seen import SeenImages
+from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.physics.deconvolution import richardson_lucy, wiener
 from sfumato.physics.optics import cutoff_frequency
 from sfumato.physics.phase_retrieval import MAX_ITERATIONS, ONE_SOLVE, SOLVERS, two_shot_phase
+from sfumato.physics.smoothing import WIDTHS, best_width, gaussian_blur
 from sfumato.restoration.in_memory import restore
 from sfumato.restoration.intervals import sampled_by
+from sfumato.statistics.metrics import affine_fit
 from sfumato.system.errors import ImageError, RecipeError
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "Method",
     "TwoShots",
     "classical_method",
+    "gaussian_method",
     "model_method",
     "open_model",
     "phase_method",
@@ -35,6 +39,8 @@ Image = NDArray[np.generic]
 
 CLASSICAL = ("bicubic", "wiener", "richardson_lucy")
 """Names that :func:`classical_method` knows; for phase retrieval see :func:`phase_method`."""
+_TUNED_IMAGES, _TUNED_SIDE = 16, 512
+"""A blur is tuned in seconds on this many images, of this many pixels per side in their middle."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +122,7 @@ class TwoShots:
         return tuple(self.defocus_um * plane for plane in self.planes)
 
 
-def open_model(text: str, *, device: str = "cpu") -> tuple[str, LoadedModel]:
+def open_model(text: str, *, device: str = "auto") -> tuple[str, LoadedModel]:
     """Load ``path`` or ``name=path``; the default name is the recipe's, or the run folder's if it has none."""
     name, _, path = ("", "", text) if Path(text).exists() else text.rpartition("=")
     model = load(path, device=device)
@@ -152,7 +158,8 @@ def classical_method(name: str, microscope: Deconvolution | None = None) -> Meth
         RecipeError: If the method is unknown, or needs a microscope and none is given.
     """
     if name not in CLASSICAL:
-        raise RecipeError(f"no baseline is called {name!r}; choose one of {', '.join((*CLASSICAL, *SOLVERS))}")
+        known = (*CLASSICAL, "gaussian", *SOLVERS)
+        raise RecipeError(f"no baseline is called {name!r}; choose one of {', '.join(known)}")
     if name == "bicubic":
         return Method(name, lambda measured, _: np.asarray(measured, np.float32), "the input on the target's grid")
     if microscope is None:
@@ -174,6 +181,52 @@ def classical_method(name: str, microscope: Deconvolution | None = None) -> Meth
 
     blur = f"cut-off {cutoff:.3g}/um, pixel {pixel_um:g} um, offset {microscope.offset:g}"
     return _solved(name, solve, f"{effort}, {blur}")
+
+
+def gaussian_method(width: float | None, tuned_on: PairSource | None, *, affine: bool = False) -> Method:
+    """A Gaussian blur of each channel.
+
+    Args:
+        width: Its standard deviation in pixels of the target grid; None for the one with the best mean PSNR.
+        tuned_on: The validation images that this is found on, in the middle of 16 of them.
+        affine: Fit each blurred image to the truth's scale and offset first, as :func:`evaluate` will.
+
+    Raises:
+        RecipeError: If there are neither a width nor images to tune it on.
+        ImageError: If the measured images have other channels than the truth.
+    """
+    about = "as given"
+    if width is None:
+        if tuned_on is None:
+            raise RecipeError(
+                "gaussian is tuned on validation images, and the data has none that are marked as `validation`; mark "
+                "some, or give the width of the blur in pixels (--blur-pixels); `sfumato train` prints the best one"
+            )
+        chosen = evenly_spread(len(tuned_on), _TUNED_IMAGES)
+        pairs = (_middle_of(tuned_on, index) for index in chosen)
+        width = best_width(pairs, affine_fit if affine else None)
+        about = f"the best of {len(WIDTHS)} on {len(chosen)} validation images"
+
+    def run(measured: Image, _: int) -> NDArray[np.float32]:
+        return gaussian_blur(torch.from_numpy(np.asarray(measured, np.float32))[None], width)[0].numpy()
+
+    return Method("gaussian", run, f"width {width:g} pixels, {about}")
+
+
+def _middle_of(source: PairSource, index: int) -> tuple[Tensor, Tensor]:
+    """The middle of a measured image and of its truth, each (1, C, H, W)."""
+    spatial = source.spatial(index)
+    size = [min(length, _TUNED_SIDE) for length in spatial]
+    corner = [(length - part) // 2 for length, part in zip(spatial, size, strict=True)]
+    measured, truth = (
+        torch.from_numpy(np.asarray(side, np.float64))[None] for side in source.read(index, corner, size)
+    )
+    if measured.shape != truth.shape:
+        raise ImageError(
+            f"gaussian blurs the measured image, which has {measured.shape[1]} channels, and the truth has "
+            f"{truth.shape[1]}; leave it out"
+        )
+    return measured, truth
 
 
 def phase_method(name: str, shots: TwoShots | None) -> Method:

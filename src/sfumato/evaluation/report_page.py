@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from sfumato.evaluation.evaluate import METRICS, Evaluation, Example, MetricRow, too_few
-from sfumato.figures.panels import coloured, grey
+from sfumato.figures.panels import coloured, grey, inner, limits
 from sfumato.models.ownership import Written
 from sfumato.system.atomic_files import replace_text
 from sfumato.system.escaping import in_markdown, in_spreadsheet
@@ -160,12 +160,12 @@ def _table(head: list[str], lines: list[list[str]]) -> str:
 
 
 def _example(found: Evaluation, example: Example) -> str:
-    low, high = (float(value) for value in np.quantile(example.truth, [0.001, 0.999]))
+    low, high = limits(example.truth)
     errors = [np.abs(estimate - example.truth).mean(0) for estimate in example.estimates]
-    scale = max(float(np.quantile(error, 0.995)) for error in errors)
+    scale = max(float(np.quantile(inner(error), 0.995)) for error in errors)
     condition = example.condition[:1]
     pictures = [
-        _figure("input", _shown(condition, *np.quantile(condition, [0.001, 0.999]))),
+        _figure("input", _shown(condition, *limits(condition))),
         _figure("truth", _shown(example.truth, low, high)),
     ]
     for method, estimate, error in zip(found.methods, example.estimates, errors, strict=True):

@@ -88,7 +88,7 @@ def sweep(
     steps: int | None = None,
     num_samples: int = 8,
     most: int = 16,
-    device: str = "cpu",
+    device: str = "auto",
     quiet: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Trial]:
@@ -102,7 +102,7 @@ def sweep(
         steps: Steps of the short trainings; by default the recipe's. `best.yaml` keeps the recipe's.
         num_samples: Samples whose mean is scored.
         most: Largest number of validation images.
-        device: ``cpu``, ``cuda`` or ``mps``.
+        device: ``auto``, ``cpu``, ``cuda`` or ``mps``.
         quiet: Show no training progress.
         progress: Called with the number of finished candidates and their total.
 

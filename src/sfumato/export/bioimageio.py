@@ -19,7 +19,7 @@ from sfumato.diffusion.noise import NoiseField
 from sfumato.export.card import CITATION, Credits, model_card
 from sfumato.export.graph import onnx_library, save_graph
 from sfumato.export.sampler import sampler_graph
-from sfumato.figures.panels import grey, save_picture
+from sfumato.figures.panels import grey, limits, save_picture
 from sfumato.models.model_file import LoadedModel
 from sfumato.models.reach import stride
 from sfumato.restoration.conditions import Measured, condition_of, upsampling_factor
@@ -141,7 +141,7 @@ def draw_cover(path: Path, measured: NDArray[np.floating], restored: NDArray[np.
         side = min(image.shape)
         top, left = ((size - side) // 2 for size in image.shape)
         square = image[top : top + side, left : left + side]
-        picture = Image.fromarray(grey(square, *np.quantile(square, [0.001, 0.999])))
+        picture = Image.fromarray(grey(square, *limits(square)))
         picture = picture.resize((_COVER_SIDE, _COVER_SIDE), Image.Resampling.NEAREST)
         sheet.paste(picture, (column * _COVER_SIDE, 0))
     save_picture(sheet, path, optimize=True)

@@ -37,7 +37,7 @@ def export_hub(source: str | Path, folder: str | Path, credits: Credits, *, addr
         ModelFileError: If the source is not a model.
         RunError: If the folder cannot be written.
     """
-    folder, model = Path(folder), load(source)
+    folder, model = Path(folder), load(source, device="cpu")
     usage = (
         "```sh\npip install 'sfumato[hub]'\n"
         f"sfumato restore 'hf://{address}' image.tif restored.ome.tif\n```\n\n"

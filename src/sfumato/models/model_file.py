@@ -182,7 +182,7 @@ def save_model(path: str | Path, model_state: Mapping[str, Tensor], info: ModelI
 def load(
     path: str | Path,
     *,
-    device: str | torch.device = "cpu",
+    device: str | torch.device = "auto",
     sha256: str | None = None,
     network: MakesNetworks | None = None,
 ) -> LoadedModel:
@@ -191,7 +191,7 @@ def load(
     Args:
         path: Path of a `model.safetensors`, or an address on the Hugging Face Hub, `hf://owner/name`, optionally with
             `@revision` and `#sha256=...` (extra `hub`).
-        device: Device of the model.
+        device: Device of the model; ``auto`` for a GPU if torch can use one by CUDA, otherwise the processor.
         sha256: Required SHA-256 of the file, if known.
         network: For a file of your own networks: their class, called with channels in and out; or, for several
             classes or a schedule of its own, the :class:`~sfumato.CVDM` built as it was.

@@ -6,6 +6,7 @@ error with the line and the nearest known name. The resolved recipe is written t
 """
 
 import difflib
+import itertools
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
@@ -130,6 +131,8 @@ class TrainRecipe(Section):
 
     steps: Positive = 20_000
     """Total number of optimizer steps."""
+    extended_at: tuple[Positive, ...] = ()
+    """Steps after which the run was finished and then extended, written by `sfumato train --minutes`."""
     batch_size: Positive = 8
     """Patches per step, over all ranks and accumulation rounds."""
     accumulate: Positive = 1
@@ -164,6 +167,16 @@ class TrainRecipe(Section):
     """Steps between checkpoints."""
     log_every: Positive = 10
     """Steps between lines of the metrics log."""
+
+    @model_validator(mode="after")
+    def _extended_before_its_end(self) -> Self:
+        ends = (0, *self.extended_at, self.steps)
+        if any(one >= next for one, next in itertools.pairwise(ends)):
+            raise ValueError(
+                f"extended_at is {list(self.extended_at)} and steps {self.steps}; expected rising numbers below steps: "
+                "leave extended_at out, which `sfumato train` writes"
+            )
+        return self
 
 
 class SampleRecipe(Section):

@@ -17,7 +17,7 @@ from sfumato.restoration.planning import Restoration
 from sfumato.restoration.watch import ReplacedInputError
 from sfumato.system.errors import ImageError, RunError, StorageError
 
-__all__ = ["begin", "begun_output", "check_job", "check_stores", "is_finished"]
+__all__ = ["begin", "begun_output", "check_job", "check_stores", "is_begun", "is_finished"]
 
 _JOB = "job.json"
 
@@ -59,6 +59,11 @@ def is_finished(restoration: Restoration, note: Note | None = None) -> bool:
             "or remove it"
         )
     return True
+
+
+def is_begun(restoration: Restoration) -> bool:
+    """Whether there is a journal of this restoration."""
+    return (restoration.journal / _JOB).exists()
 
 
 def begin(restoration: Restoration) -> bool:

@@ -17,7 +17,7 @@ import torch
 
 from sfumato.restoration.job import Job
 from sfumato.restoration.task import Outcome, run_task
-from sfumato.system.device import keep_freed_memory
+from sfumato.system.device import AUTO, keep_freed_memory
 from sfumato.system.errors import RunError
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ class InProcess:
     """Runs one task after another in this process.
 
     Attributes:
-        device: cpu, cuda or mps.
+        device: cpu, cuda or mps; auto for the job's.
     """
 
-    device: str = "cpu"
+    device: str = AUTO
 
     def run(self, job: Job, numbers: Sequence[int], on_call: Callable[[int], None] | None = None) -> Iterator[Outcome]:
         """Run the tasks with these numbers, in order."""
@@ -66,7 +66,7 @@ class InProcess:
         errand = uuid.uuid4().hex
         try:
             for number in numbers:
-                yield run_task(job, number, self.device, on_call, errand=errand)
+                yield run_task(job, number, job.device if self.device == AUTO else self.device, on_call, errand=errand)
         finally:
             torch.set_num_threads(before)
 
@@ -99,13 +99,14 @@ class Dask:
         workers: Number of processes to start here, if no scheduler is given.
         scheduler: Address of a running scheduler, such as ``tcp://node:8786`` or ``tls://node:8786``.
         certificates: For joining it with TLS.
-        device: Device of every worker: cpu, cuda or mps.
+        device: Device of every worker: cpu, cuda or mps; auto for the job's or, at a running scheduler, for the best
+            that each worker has.
     """
 
     workers: int = 1
     scheduler: str | None = None
     certificates: Certificates | None = None
-    device: str = "cpu"
+    device: str = AUTO
 
     def run(self, job: Job, numbers: Sequence[int], on_call: Callable[[int], None] | None = None) -> Iterator[Outcome]:
         """Run the tasks with these numbers; workers do not report their network calls.
@@ -122,11 +123,12 @@ class Dask:
         from distributed import as_completed
 
         waiting = iter(numbers)
+        device = job.device if self.device == AUTO and self.scheduler is None else self.device
         name = f"restore-{uuid.uuid4().hex}"  # another client may run the same job on this cluster
 
         def submit(most: int) -> list[Any]:
             return [
-                client.submit(run_remotely, job, number, self.device, name, key=f"{name}-{number}", pure=False)
+                client.submit(run_remotely, job, number, device, name, key=f"{name}-{number}", pure=False)
                 for number in itertools.islice(waiting, most)
             ]
 

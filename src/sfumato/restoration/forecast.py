@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,7 +12,7 @@ from sfumato.restoration.job import Plan
 from sfumato.restoration.planning import Restoration
 from sfumato.restoration.tiles import number_of_tiles
 
-__all__ = ["Forecast", "forecast", "pixels_seen"]
+__all__ = ["Forecast", "forecast", "forecast_all", "pixels_seen"]
 
 _WORKERS = (1, 8, 64)
 
@@ -58,13 +59,29 @@ def _duration(seconds: float) -> str:
 
 def forecast(restoration: Restoration) -> Forecast:
     """Count the work, and time one step of one batch of samples on one chunk."""
+    return _forecast(restoration, _seconds_of_pixel(restoration))
+
+
+def forecast_all(restorations: Sequence[Restoration]) -> Forecast:
+    """The same for several images, of which the one with the largest chunks is timed."""
+    largest = max(restorations, key=lambda restoration: math.prod(restoration.job.plan.task(0).seen_size))
+    of_pixel = _seconds_of_pixel(largest)
+    found = [_forecast(restoration, of_pixel) for restoration in restorations]
+    return Forecast(
+        chunks=sum(one.chunks for one in found),
+        tiles=sum(one.tiles for one in found),
+        calls=sum(one.calls for one in found),
+        bytes_of_samples=max(one.bytes_of_samples for one in found),
+        bytes_of_output=sum(one.bytes_of_output for one in found),
+        seconds=sum(one.seconds for one in found),
+    )
+
+
+def _seconds_of_pixel(restoration: Restoration) -> float:
+    """Seconds of one network call per pixel that it sees."""
     job, model = restoration.job, restoration.model
     ndim = len(restoration.measured.axes)
-    stage = job.plan.stages[0]
-    first = job.plan.task(0)
-    seen = first.seen_size[-ndim:]
-    halo = max(job.plan.halo) if job.sampling_halo is None else job.sampling_halo
-    sampled_in = [min(side, size + 2 * halo) for side, size in zip(seen, first.size[-ndim:], strict=True)]
+    seen = job.plan.task(0).seen_size[-ndim:]
     # Chunks differ only at the image borders, so their number of pixels with halos gives their relative cost.
     condition = torch.zeros(1, model.info.condition_channels, *seen, device=next(model.model.parameters()).device)
     threads = torch.get_num_threads()
@@ -80,8 +97,17 @@ def forecast(restoration: Restoration) -> Forecast:
             seconds = time.monotonic() - started
     finally:
         torch.set_num_threads(threads)
-    of_pixel = seconds / (restorer.num_calls * math.prod(seen))
-    rounds = job.num_steps * -(-job.num_samples // job.batch) if restorer.draws_samples else 1
+    return seconds / (restorer.num_calls * math.prod(seen))
+
+
+def _forecast(restoration: Restoration, of_pixel: float) -> Forecast:
+    """Count the work, given the seconds of one network call per pixel."""
+    job, ndim = restoration.job, len(restoration.measured.axes)
+    stage, first = job.plan.stages[0], job.plan.task(0)
+    seen = first.seen_size[-ndim:]
+    halo = max(job.plan.halo) if job.sampling_halo is None else job.sampling_halo
+    sampled_in = [min(side, size + 2 * halo) for side, size in zip(seen, first.size[-ndim:], strict=True)]
+    rounds = job.num_steps * -(-job.num_samples // job.batch) if restoration.restorer.draws_samples else 1
     tiles = 1 if job.tile is None else number_of_tiles(seen, job.tile)
     return Forecast(
         chunks=len(stage),

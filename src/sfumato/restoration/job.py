@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # it would load zarr, which restoring in memory does not need
 __all__ = ["Job", "Plan", "Task"]
 
 T = TypeVar("T")
-_NO_IDENTITY = {"threads", "source_identity"}
+_NO_IDENTITY = {"threads", "source_identity", "device"}
 """Fields whose value may change without making it another job; the identity is compared without its times."""
 
 
@@ -116,8 +116,8 @@ class Plan:
 class Job:
     """What to restore, how, and where to write it.
 
-    Only the same job resumes work that was started. All fields are part of its identity except ``threads``: torch's
-    threads change sums only by rounding, and by default their number depends on the machine, so a job could otherwise
+    Only the same job resumes work that was started. All fields are part of its identity except ``device`` and
+    ``threads``: these change sums only by rounding, and by default they depend on the machine, so a job could otherwise
     not resume on another one. ``batch`` has no larger effect, but it follows from the model and settings on every
     machine. ``tile``, and above all the plan's chunk and halo, determine what the networks see.
 
@@ -144,6 +144,7 @@ class Job:
             for the plan's halo.
         source_choice: Channels, scene and times of the source, in numbers; None, also in jobs of earlier versions, for
             all channels and times of the first scene.
+        device: Where an engine runs the tasks unless it was told another device; ``cpu`` in jobs of earlier versions.
     """
 
     model: str
@@ -166,6 +167,7 @@ class Job:
     ome_zarr: "Version"
     sampling_halo: int | None = None
     source_choice: Choice | None = None
+    device: str = "cpu"
 
     @property
     def is_fast(self) -> bool:
@@ -198,6 +200,11 @@ class Job:
         names = sorted({*before, *now} - _NO_IDENTITY)
         return [f"{name} is {_short(now.get(name))}, was {_short(before.get(name))}" for name in names
                 if before.get(name) != now.get(name)]  # fmt: skip
+
+    @staticmethod
+    def device_in(text: str) -> str:
+        """Device of a job written by :meth:`to_json`."""
+        return str(json.loads(text).get("device", "cpu"))
 
     @staticmethod
     def source_identity_in(text: str) -> Identity | None:

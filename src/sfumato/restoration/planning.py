@@ -28,6 +28,7 @@ from sfumato.restoration.outputs import as_begun, beside, name_outputs
 from sfumato.restoration.passed_through import check_passing
 from sfumato.restoration.restorer import Restorer, Uncertainty
 from sfumato.system.bounds import seed_of, whole
+from sfumato.system.device import AUTO, named_device
 from sfumato.system.errors import ImageError
 
 __all__ = ["FORMATS", "Restoration", "Settings", "plan_restoration", "png_dtype"]
@@ -179,7 +180,7 @@ def plan_restoration(
     output: str | Path,
     settings: Settings = Settings(),
     *,
-    device: str = "cpu",
+    device: str = "auto",
     journal: str | Path | None = None,
     loaded: LoadedModel | None = None,
 ) -> Restoration:
@@ -191,7 +192,8 @@ def plan_restoration(
         output: Where to write the mean, a path or the address of a store; its suffix selects the format. The other
             outputs are written beside it, with ``_std``, ``_q05`` or ``_sample003`` in their names.
         settings: How to restore.
-        device: Device for the model.
+        device: Device for the model; ``auto`` for the one that the restoration was begun on, and for a new one that of
+            ``loaded`` or the best.
         journal: Folder of the journal; by default beside the output, or in the current folder if that is an address.
         loaded: The model of that file, if it was loaded before.
 
@@ -208,6 +210,8 @@ def plan_restoration(
             f"the output is {place}, as uint16 with a scale; expected {', '.join(_SCALED)}, which are written when all "
             "values are known; rename it, or leave out the type"
         )
+    folder = Path(journal) if journal is not None else Path(f"{_local(place)}.journal")
+    device = _device_of(device, folder, loaded)
     loaded = loaded or load(model, device=device)
     restorer = Restorer.of(loaded, settings.num_samples, settings.num_steps, fast=settings.fast)
     sampled = restorer.sampled
@@ -217,7 +221,6 @@ def plan_restoration(
     kept = sampled.num_samples if settings.keep_samples else 0
     names = name_outputs(*restorer.available(settings.uncertainty), quantiles=settings.quantiles, num_samples=kept)
     files = tuple(_absolute(beside(place, name)) for _, name in names)
-    folder = Path(journal) if journal is not None else Path(f"{_local(place)}.journal")
     places = files if is_store else tuple(_absolute(f"{folder}/parts/{name or 'mean'}.zarr") for _, name in names)
     outputs = as_begun(tuple(what._replace(place=at) for (what, _), at in zip(names, places, strict=True)), folder)
     layout = choose_layout(
@@ -254,6 +257,7 @@ def plan_restoration(
         ome_zarr=settings.ome_zarr,
         sampling_halo=layout.sampling_halo,
         source_choice=None if measured.choice == WHOLE else measured.choice,
+        device=device,
     )
     places = tuple(o.place for o in outputs) if is_store else files
     has_reach = loaded.info.reach is not None and settings.halo is None and settings.uncertainty == "samples"
@@ -264,6 +268,15 @@ def plan_restoration(
     if not is_store:
         _check_format(planned)
     return planned
+
+
+def _device_of(asked: str, journal: Path, loaded: LoadedModel | None) -> str:
+    """The device of a restoration: that which was asked for, or recorded, or of the model, or the best."""
+    job = journal / "job.json"
+    recorded = Job.device_in(job.read_text(encoding="utf-8")) if job.exists() else None
+    if recorded is None and loaded is not None and asked == AUTO:
+        return str(next(loaded.model.parameters()).device)
+    return named_device(asked, recorded, what=f"the restoration in {journal}")
 
 
 def png_dtype(model: LoadedModel, measured: np.dtype[Any]) -> np.dtype[Any] | None:

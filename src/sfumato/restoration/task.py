@@ -18,7 +18,7 @@ from sfumato.restoration.job import Job, Task
 from sfumato.restoration.regions import Regions
 from sfumato.restoration.restorer import Restorer
 from sfumato.restoration.watch import ReplacedInputError, Watch
-from sfumato.system.device import usable_device
+from sfumato.system.device import AUTO, usable_device
 from sfumato.system.errors import ModelFileError, SfumatoError, StorageError
 
 __all__ = ["Outcome", "checksum_of", "lend", "run_task"]
@@ -49,7 +49,7 @@ class Outcome(NamedTuple):
 def run_task(
     job: Job,
     number: int,
-    device: str = "cpu",
+    device: str = AUTO,
     on_call: Callable[[int], None] | None = None,
     *,
     errand: str = "",

@@ -15,19 +15,87 @@ from sfumato.system.errors import RunError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["keep_freed_memory", "pins_memory", "usable_device", "without_subnormals"]
+__all__ = [
+    "AUTO",
+    "best_device",
+    "keep_freed_memory",
+    "named_device",
+    "pins_memory",
+    "told_device",
+    "usable_device",
+    "without_subnormals",
+]
 
+AUTO = "auto"
+"""The device that a run or a restoration was begun on, otherwise the best one of this machine."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of mallopt(3)."""
 _KEPT_BYTES = 2**30
+
+
+def best_device() -> str:
+    """The device that ``auto`` stands for: a GPU that torch can use by CUDA, otherwise the processor.
+
+    ``mps`` has no numbers of 64 bits, which training measures with, so it is used only on request.
+    """
+    import torch
+
+    return "cuda" if torch.cuda.is_available() and torch.cuda.device_count() else "cpu"
+
+
+def named_device(asked: str, recorded: str | None = None, *, what: str = "it") -> str:
+    """The name of the device to use.
+
+    Args:
+        asked: ``auto``, or a device that was asked for, which is taken.
+        recorded: The device on which something was begun, which goes on there.
+        what: What was begun.
+
+    Raises:
+        RunError: If this machine does not have the recorded device.
+
+    Example:
+        >>> named_device("auto", "cpu"), named_device("cuda:1", "cpu")
+        ('cpu', 'cuda:1')
+    """
+    if asked != AUTO:
+        return asked
+    if recorded is None:
+        return best_device()
+    try:
+        usable_device(recorded)
+    except RunError as error:
+        raise RunError(
+            f"{what} was begun on another device, and {error}; give --device to go on with one of these, which "
+            "changes results by rounding"
+        ) from error
+    return recorded
+
+
+def told_device(name: str, *, is_recorded: bool = False) -> str:
+    """A line that says which device was taken without being asked for.
+
+    Example:
+        >>> told_device("cpu", is_recorded=True)
+        'device: cpu, as begun'
+    """
+    import torch
+
+    if is_recorded:
+        return f"device: {name}, as begun"
+    if name.startswith("cuda"):
+        return f"device: {name} ({torch.cuda.get_device_name(name)}); --device cpu uses the processor"
+    also = "; --device mps tries its GPU" if torch.backends.mps.is_available() else ""
+    threads = torch.get_num_threads()
+    return f"device: {name}, {threads} thread{'s' * (threads > 1)}{also}"
 
 
 def usable_device(name: "str | torch.device") -> "torch.device":
     """Return a device of this machine, checked before anything is loaded.
 
     Args:
-        name: ``cpu``, ``cuda``, ``mps`` or another accelerator of this build of torch, or one of several by number,
-            such as ``cuda:1``.
+        name: ``auto``, ``cpu``, ``cuda``, ``mps`` or another accelerator of this build of torch, or one of several by
+            number, such as ``cuda:1``.
 
     Raises:
         RunError: If this machine or this build of torch does not have the device.
@@ -38,6 +106,7 @@ def usable_device(name: "str | torch.device") -> "torch.device":
     """
     import torch
 
+    name = best_device() if name == AUTO else name
     kind, _, number = str(name).partition(":")
     count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     accelerator = torch.accelerator.current_accelerator()

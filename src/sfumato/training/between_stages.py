@@ -20,7 +20,15 @@ _HELD = ("reader", "mean_network", "finish", "scale_network", "colour")
 """Parts that are learned or fitted in one stage and held in the next ones."""
 
 
-def fit_between(before: Learns | None, after: Learns, average: CVDM, batches: PatchBatches, trusted: Trusted) -> None:
+def fit_between(
+    before: Learns | None,
+    after: Learns,
+    average: CVDM,
+    batches: PatchBatches,
+    trusted: Trusted,
+    *,
+    is_added: bool = False,
+) -> None:
     """Fit what a stage needs of the stage before.
 
     Args:
@@ -29,13 +37,16 @@ def fit_between(before: Learns | None, after: Learns, average: CVDM, batches: Pa
         average: The moving average of the weights, which is changed.
         batches: Patches to fit to.
         trusted: Gives the share of a correction that is best for validation images.
+        is_added: Whether the stage to come extends a finished run, whose scale network already knows the scale.
     """
+    if after == "mean" and isinstance(average.finish, LinearFilter):
+        average.finish.weaken(0)  # what it was fitted to changes now, and `weaken_mean` must not see it
     if before == "mean":
         weaken_mean(average, trusted)
         if isinstance(average.finish, LinearFilter):
             fit_finish(average, batches)
             average.finish.weaken(trusted(average.unfinished, _center_of(average)))
-    if average.scale_network is not None and after != "mean" and before != "scale":
+    if average.scale_network is not None and after != "mean" and before != "scale" and not is_added:
         average.log_scale.fill_(measure_log_scale(average, batches))
     if average.colour is not None and after in ("all", "rest"):
         fit_colour(average, batches)

@@ -24,7 +24,7 @@ def distill(
     teacher_calls: int | None = None,
     data: DataRecipe | None = None,
     train: TrainRecipe | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     workers: int | None = None,
     minutes: float | None = None,
     quiet: bool = False,
@@ -38,7 +38,7 @@ def distill(
         teacher_calls: As of :func:`~sfumato.training.taught_recipe.taught_recipe`.
         data: Where the pairs are; by default as in the teacher's recipe.
         train: The training; by default as in the teacher's recipe.
-        device: ``cpu``, ``cuda`` or ``mps``.
+        device: As of :func:`~sfumato.training.train.train`.
         workers: Processes that make batches, which they do not change; by default none for a CPU.
         minutes: Time a few steps and set ``train.steps`` to the number that fits.
         quiet: Show no progress on the terminal.
@@ -55,7 +55,9 @@ def distill(
     written, folder = Path(out), run_folder_of(out)
     is_student = Kind("copy of this student", lambda path: has_weights_of(path, folder.model_file), ".safetensors")
     check_outputs([Written(written, is_student)], [teacher])
-    recipe = taught_recipe(load(teacher), calls=calls, teacher_calls=teacher_calls, data=data, train=train)
+    recipe = taught_recipe(
+        load(teacher, device="cpu"), calls=calls, teacher_calls=teacher_calls, data=data, train=train
+    )
     taught = run(recipe, folder.path, device=device, workers=workers, minutes=minutes, start_from=teacher, quiet=quiet)
     if is_first_process() and not written.exists():  # what is there may have been calibrated
         replace_bytes(written, taught.model_file.read_bytes(), untouched=f"The student is {taught.model_file}")

@@ -35,7 +35,7 @@ class Ranks:
     device: torch.device
 
     @classmethod
-    def join(cls, device: str = "cpu") -> "Ranks":
+    def join(cls, device: str = "auto") -> "Ranks":
         """Join the other processes that torchrun (or srun, through its variables) started, if any."""
         environment = os.environ
         # Only srun sets the number of tasks of a step; a batch script without it is one process.
@@ -43,7 +43,7 @@ class Ranks:
         rank = int(environment.get("RANK", environment.get("SLURM_PROCID", 0))) if size > 1 else 0
         local = int(environment.get("LOCAL_RANK", environment.get("SLURM_LOCALID", 0))) if size > 1 else 0
         chosen = usable_device(device)
-        if device == "cuda":  # a scheduler may show each process only its own GPU
+        if str(chosen) == "cuda":  # a scheduler may show each process only its own GPU
             chosen = torch.device("cuda", local % torch.cuda.device_count())
         if size == 1:
             return cls(0, 1, chosen)

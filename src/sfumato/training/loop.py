@@ -153,9 +153,9 @@ class Trainer:
         if self.step != stage.first:
             return stage
         before = stage_at(self.recipe.train, self.step - 1).learns if self.step else None
-        fit_between(before, stage.learns, self.average, self.batches, self._trusted_share)
+        fit_between(before, stage.learns, self.average, self.batches, self._trusted_share, is_added=stage.is_added)
         take_over(self.model, self.average)
-        if before is not None:
+        if before not in (None, stage.learns):
             self.best = None  # of other networks, which cannot be compared
         return stage
 
@@ -236,7 +236,7 @@ class Trainer:
             self.folder.rewind(self.step)
 
     def _start_from(self, path: str | Path) -> None:
-        loaded = load(path)
+        loaded = load(path, device="cpu")
         for model in (self.model, self.average):
             try:
                 model.load_state_dict(loaded.model.state_dict())

@@ -10,7 +10,7 @@ from sfumato.training.loop import Trainer, batches_of
 from sfumato.training.preparation import Prepared
 from sfumato.training.stages import stages_of
 
-__all__ = ["measure_scale", "steps_in", "what_fits", "with_scale", "with_steps"]
+__all__ = ["as_before", "extended", "measure_scale", "steps_in", "what_fits", "with_scale", "with_steps"]
 
 _TIMED_STEPS = 5
 _SCALE_PATCHES, _LEAST_SCALE = 256, 1e-4
@@ -46,12 +46,17 @@ def measure_scale(recipe: Recipe, data: Prepared, start_from: str | Path | None)
 
 
 def steps_in(seconds: float, trainer: Trainer) -> int:
-    """How many steps fit into a time, measured on a few steps of an untrained model, which is then discarded."""
+    """How many steps fit into a time, measured on a few steps of an untrained model, which is then discarded.
+
+    For a run that is being extended, these are further steps.
+    """
     settings, before, per_step = trainer.recipe.train, 0.0, 0.0
-    for stage in stages_of(settings):
+    stages = stages_of(settings)
+    total = sum(stage.steps for stage in stages)
+    for stage in stages:
         entering, seconds_per_step = _seconds(trainer, stage.first)
         before += entering if stage.first else 0.0  # the very first step also allocates
-        per_step += seconds_per_step * stage.steps / settings.steps
+        per_step += seconds_per_step * stage.steps / total
     started = time.perf_counter()
     if trainer.validation is not None:
         trainer.validation.loss(trainer.average, trainer.ranks.device)
@@ -75,7 +80,13 @@ def _seconds(trainer: Trainer, first: int) -> tuple[float, float]:
 
 def what_fits(recipe: Recipe, minutes: float) -> str:
     """How many steps fit into a time, in words, with advice if they are few."""
+    done = max(recipe.train.extended_at, default=0)
     steps = recipe.train.steps
+    if done:
+        return (
+            f"{steps - done} steps fit into {minutes:g} minutes and extend this run, which was finished at {done}: its "
+            "stages are repeated, at the learning rates with which a run of all these steps would end"
+        )
     fits = f"{steps} steps fit into {minutes:g} minutes"
     if steps >= _FEW_STEPS:
         return fits
@@ -92,5 +103,19 @@ def with_scale(recipe: Recipe, scale: float | None) -> Recipe:
 
 def with_steps(recipe: Recipe, steps: int) -> Recipe:
     """Set the number of steps that fit into a time; if they are few, the warm-up takes a tenth of them."""
-    update = {"steps": steps, "warmup": min(recipe.train.warmup, steps // 10)}
+    return _with(recipe, steps=steps, warmup=min(recipe.train.warmup, steps // 10))
+
+
+def extended(recipe: Recipe, steps: int) -> Recipe:
+    """The recipe of a finished run with further steps."""
+    done = recipe.train.steps
+    return _with(recipe, steps=done + steps, extended_at=(*recipe.train.extended_at, done))
+
+
+def as_before(recipe: Recipe) -> Recipe:
+    """The recipe of a run as it was before it was ever extended."""
+    return _with(recipe, steps=(*recipe.train.extended_at, recipe.train.steps)[0], extended_at=())
+
+
+def _with(recipe: Recipe, **update: object) -> Recipe:
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=update)})

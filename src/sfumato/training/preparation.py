@@ -11,7 +11,7 @@ from sfumato.data.intensity import RescaledPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
 from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pair_shifts import Shifts, check_shifts
-from sfumato.data.pairs import SPLITS
+from sfumato.data.pairs import SPLITS, Pair
 from sfumato.data.seen import SeenImages, look_at
 from sfumato.data.sources import FilePairs, PairSource
 from sfumato.models.model_file import ModelInfo
@@ -20,10 +20,10 @@ from sfumato.problems.registry import completion
 from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import PairingError, RecipeError
 from sfumato.training.drawn_frames import drawn, frames, patches
-from sfumato.training.recipe_sources import divided, marked, open_splits, own_test
+from sfumato.training.recipe_sources import Divide, divided, marked, open_splits, own_test
 from sfumato.training.run_folder import RunFolder
 
-__all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "prepare"]
+__all__ = ["Prepared", "open_held_out", "open_sources", "open_test_set", "open_tuning", "prepare"]
 
 _MOST_IMAGES, _PATCHES_PER_IMAGE = 200, 16
 """Patches used to describe the training images."""
@@ -220,6 +220,22 @@ def open_held_out(recipe: Recipe, split: str, *, shares: bool = False, named: Se
             f"the data has no samples of the split `{split}`; mark some, or give a data set that has some"
         )
     return sources[split]
+
+
+def open_tuning(
+    recipe: Recipe, *, shares: bool = False, is_own: bool = False, named: Sequence[str] = ()
+) -> PairSource | None:
+    """The validation samples beside the test set, to tune a method on; None if there are none.
+
+    Arguments as of :func:`open_test_set`: of a model's own recipe, they are those of its training.
+    """
+    divide: Divide = divided if is_own else _marked_as_validation
+    return open_splits(recipe, ["validation"], 0, divide, shares, named).get("validation")
+
+
+def _marked_as_validation(pairs: list[Pair], _: Recipe) -> dict[str, list[Pair]]:
+    """Of pairs that were given for a test: unmarked ones are all for the test."""
+    return {"validation": [pair for pair in pairs if pair.split == "validation"]}
 
 
 def _statistics(recipe: Recipe, train: PairSource) -> list[Normalization]:

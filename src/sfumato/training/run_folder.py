@@ -5,6 +5,7 @@
     run/
       recipe.yaml           the resolved recipe
       statistics.json       normalisation and fingerprint of the training set
+      device.txt            the device that it was begun on
       inputs.json           which files it trains on, by size, times and a hash of a part of each
       metrics.jsonl         one line per logged step
       checkpoints/          the last two training states
@@ -48,6 +49,7 @@ class RunFolder:
         self.recipe_file = self.path / "recipe.yaml"
         self.statistics_file = self.path / "statistics.json"
         self.inputs_file = self.path / "inputs.json"
+        self.device_file = self.path / "device.txt"
         self.metrics_file = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.panels = self.path / "panels"
@@ -59,6 +61,22 @@ class RunFolder:
         """The recipe of the run in this folder, if any."""
         return recipes.load(self.recipe_file) if self.recipe_file.exists() else None
 
+    def device(self) -> str | None:
+        """The device of the run in this folder, if any; version 0.1 did not record it, and used the processor."""
+        if self.device_file.exists():
+            return self.device_file.read_text(encoding="utf-8").strip()
+        return "cpu" if self.recipe_file.exists() else None
+
+    def keep_device(self, name: str) -> None:
+        """Record the device of the run, for when it is resumed."""
+        if not self.device_file.exists() or self.device() != name:
+            replace_text(self.device_file, f"{name}\n", untouched="The device was not recorded")
+
+    def is_finished(self) -> bool:
+        """Whether the run in this folder has done all of its steps."""
+        held = self.recipe()
+        return held is not None and (self.checkpoints / f"step-{held.train.steps:08d}.safetensors").exists()
+
     def student_file(self, calls: int) -> Path:
         """The model file of a student on the way to one of fewer calls."""
         return self.students / f"calls-{calls}.safetensors"
@@ -68,7 +86,7 @@ class RunFolder:
         if self._is_begun():
             return [Written(self.model_file, Kind("model", is_model))]
         panels = {self.panels / "step-00000000.png", *self.panels.glob("step-*.png")}
-        others = [self.model_file, self.metrics_file, *self._states(), *sorted(panels)]
+        others = [self.model_file, self.metrics_file, self.device_file, *self._states(), *sorted(panels)]
         others += [*sorted(self.students.glob("calls-*.safetensors")), self.recipe_file]
         # The recipe is written last, so a kill at the start can leave the other two files without it.
         first = [Written(self.statistics_file, _STATISTICS), Written(self.inputs_file, _INPUTS)]

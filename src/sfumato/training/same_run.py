@@ -10,7 +10,7 @@ from sfumato.data.sources import PairSource
 from sfumato.models.recipe import Recipe
 from sfumato.system.atomic_files import replace_text
 from sfumato.system.errors import RunError
-from sfumato.training.measured_recipe import with_scale, with_steps
+from sfumato.training.measured_recipe import as_before, with_scale, with_steps
 from sfumato.training.run_folder import RunFolder
 
 __all__ = ["check_inputs", "is_of_run", "is_run_of", "same_recipe"]
@@ -46,8 +46,10 @@ def is_run_of(folder: RunFolder, recipe: Recipe, minutes: float | None) -> bool:
     held = folder.recipe()
     if held is None:
         return False
-    asked = with_steps(recipe, held.train.steps) if minutes is not None else recipe
-    return held == (with_scale(asked, held.model.scale) if asked.model.scale is None else asked)
+    if recipe.model.scale is None:
+        recipe = with_scale(recipe, held.model.scale)
+    began = as_before(held)
+    return recipe in (held, began) or (minutes is not None and with_steps(recipe, began.train.steps) == began)
 
 
 def is_of_run(model: str | Path, recipe: Recipe) -> bool:

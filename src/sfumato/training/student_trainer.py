@@ -63,7 +63,7 @@ class StudentTrainer(Trainer):
     def _take_up(self, calls: int) -> None:
         """Give the student its levels and its teacher, which has twice as many calls."""
         is_first = 2 * calls == self.student.teacher_calls
-        model = self.given.model if is_first else load(self.folder.student_file(2 * calls)).model
+        model = self.given.model if is_first else load(self.folder.student_file(2 * calls), device="cpu").model
         solver = self.student.teacher_solver if is_first else "first_order"
         teacher = Teacher(model.to(self.ranks.device), self._levels(2 * calls), solver)
         for student in (self.model, self.average):

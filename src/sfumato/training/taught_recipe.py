@@ -64,7 +64,7 @@ def taught_recipe(
     values = recipe.model_copy(
         update={
             "data": data or recipe.data,
-            "train": train.model_copy(update={"mean_share": 0.0, "scale_share": 0.0}),
+            "train": train.model_copy(update={"mean_share": 0.0, "scale_share": 0.0, "extended_at": ()}),
             "sample": sample,
             "student": student,
         }
@@ -103,7 +103,7 @@ def teacher_of(recipe: Recipe, start_from: str | Path | None) -> LoadedModel:
     assert recipe.student is not None, "only a student has a teacher"
     if start_from is None:
         raise RunError("the recipe is a student's, and no teacher is given; teach it with `sfumato distill TEACHER`")
-    teacher = load(start_from)
+    teacher = load(start_from, device="cpu")
     if teacher.sha256 != recipe.student.teacher:
         raise RunError(
             f"{start_from} has the SHA-256 {teacher.sha256:.12}, and the student's teacher {recipe.student.teacher:.12}"

@@ -1,20 +1,23 @@
 """Train a model from a recipe: check the folder, open the data, complete the recipe and run the training loop."""
 
 import contextlib
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from sfumato.models.ownership import check_outputs, data_places
 from sfumato.models.recipe import Recipe
-from sfumato.system.device import without_subnormals
+from sfumato.system.device import AUTO, named_device, told_device, without_subnormals
 from sfumato.training.distributed import Ranks
 from sfumato.training.loop import Trainer
-from sfumato.training.measured_recipe import measure_scale, steps_in, what_fits, with_scale, with_steps
+from sfumato.training.measured_recipe import extended, measure_scale, steps_in, what_fits, with_scale, with_steps
 from sfumato.training.preparation import prepare
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.same_run import check_inputs, same_recipe
 from sfumato.training.student_trainer import StudentTrainer
 from sfumato.training.taught_recipe import teacher_of
+from sfumato.training.verdict import say_verdict
 
 __all__ = ["train"]
 
@@ -26,7 +29,7 @@ def train(
     recipe: Recipe,
     out: str | Path,
     *,
-    device: str = "cpu",
+    device: str = "auto",
     workers: int | None = None,
     minutes: float | None = None,
     start_from: str | Path | None = None,
@@ -37,9 +40,11 @@ def train(
     Args:
         recipe: Everything that the run depends on.
         out: Run folder. A run with the same recipe and images is resumed; any other one is refused.
-        device: ``cpu``, ``cuda`` or ``mps``.
+        device: ``cpu``, ``cuda`` or ``mps``; ``auto`` for the one that the run was begun on, and for a new one a GPU if
+            torch can use one by CUDA.
         workers: Processes that make batches, which they do not change; by default none for a CPU.
-        minutes: Time a few steps and set ``train.steps`` to the number that fits.
+        minutes: Time a few steps and set ``train.steps`` to the number that fits; a finished run gets as many further
+            steps, except a student's.
         start_from: A model file with the initial weights; the teacher, for the recipe of a student.
         quiet: Show no progress on the terminal.
 
@@ -57,29 +62,47 @@ def train(
     check_outputs(folder.files(), [*data_places(recipe.data), start_from])  # before ranks join, hence before any writes
     teacher = None if recipe.student is None else teacher_of(recipe, start_from).info
     make = Trainer if teacher is None else StudentTrainer
-    ranks = Ranks.join(device)
+    recorded = folder.device()
+    at = named_device(device, recorded, what=f"the run in {folder.path}")
+    ranks = Ranks.join(at)
     with contextlib.closing(ranks), without_subnormals(), contextlib.ExitStack() as held:
         ranks.by_first(lambda: held.enter_context(folder.alone()))
-        is_resumed = folder.recipe_file.exists()
+        is_resumed, is_finished = folder.recipe_file.exists(), folder.is_finished()
         recipe = same_recipe(folder, recipe, minutes)
         ranks.wait()  # no process may see what another is about to write
         data = prepare(recipe, folder if is_resumed else None, teacher)
         ranks.by_first(lambda: check_inputs(folder, data.sources, is_resumed=is_resumed))
         if ranks.is_first:
             notes = [] if quiet else [f"note: {note}" for note in data.notes]
+            if device == AUTO and not quiet:
+                notes.append(told_device(at, is_recorded=recorded is not None))
             for line in (*(f"warning: {doubt}" for doubt in data.doubts), *notes):
                 print(line, file=sys.stderr, flush=True)
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = with_scale(recipe, measure_scale(recipe, data, start_from))
-        if minutes is not None and not is_resumed:
-            timed = make(with_steps(recipe, _TIMED_AS), folder, data, ranks, start_from=start_from)
-            least = 1 if recipe.student is None else recipe.student.halvings
-            recipe = with_steps(recipe, max(least, steps_in(minutes * 60, timed)))
+        trainer_of = functools.partial(make, folder=folder, data=data, ranks=ranks, start_from=start_from)
+        is_grown = minutes is not None and (not is_resumed or (is_finished and teacher is None))
+        if minutes is not None and is_grown:
+            recipe = _filling(recipe, minutes, trainer_of, is_resumed=is_resumed)
             if ranks.is_first and not quiet:
                 print(what_fits(recipe, minutes), file=sys.stderr, flush=True)
         if ranks.is_first and not is_resumed:
             data.write(folder)
+        if ranks.is_first and (is_grown or not is_resumed):
             folder.start(recipe)
+        if ranks.is_first:
+            folder.keep_device(at)
         ranks.wait()
-        make(recipe, folder, data, ranks, start_from=start_from).run(workers=workers, quiet=quiet)
+        trainer = trainer_of(recipe)
+        trainer.run(workers=workers, quiet=quiet)
+        is_told = is_grown or not is_finished
+        if is_told and not quiet and trainer.validation is not None and folder.model_file.exists():
+            say_verdict(folder.model_file, trainer.validation, folder.metrics(), ranks.device)
     return folder
+
+
+def _filling(recipe: Recipe, minutes: float, trainer_of: Callable[[Recipe], Trainer], *, is_resumed: bool) -> Recipe:
+    """The recipe with as many steps, or for a resumed run as many further steps, as fit into the time."""
+    with_more = extended if is_resumed else with_steps
+    least = 1 if recipe.student is None else recipe.student.halvings
+    return with_more(recipe, max(least, steps_in(minutes * 60, trainer_of(with_more(recipe, _TIMED_AS)))))

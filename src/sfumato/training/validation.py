@@ -1,5 +1,6 @@
 """Validate with fixed noise and fixed times, and draw a panel of restored validation images."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -75,14 +76,8 @@ class Validation:
 
     def draw(self, model: CVDM, device: torch.device, settings: SampleRecipe, path: Path) -> None:
         """Restore the first few crops and draw them beside the truth, in the units of the data."""
-        number = max(settings.samples, 2)
-        how = settings.model_dump(include={"solver", "eta", "last_noise", "grid"})
-        draws = []
-        for image, crop in enumerate(self.condition[:_NUM_SHOWN].split(1)):
-            noise = NoiseField(_SEED, image=image)
-            drawn = sample(model, crop.to(device), num_samples=number, num_steps=settings.steps, seed=noise, **how)
-            draws.append(drawn.cpu())
-        posterior = Posterior(number).add(torch.cat(draws, dim=1))
+        draws = [self._drawn(model, device, settings, image) for image in range(len(self.condition[:_NUM_SHOWN]))]
+        posterior = Posterior(max(settings.samples, 2)).add(torch.cat(draws, dim=1))
         with torch.no_grad():
             center = model.center(self.condition[:_NUM_SHOWN].to(device)) if settings.mean == "network" else None
         mean = posterior.mean if center is None else center.cpu()
@@ -93,6 +88,29 @@ class Validation:
             self._target_normalization.invert(self.target[:_NUM_SHOWN]),
         )
         draw_panel(path, *(_flat(picture) for picture in pictures))
+
+    def images(self) -> tuple[Tensor, Tensor]:
+        """The measured images and the truth, in the units of the data."""
+        return (
+            self._condition_normalization.invert(self.condition),
+            self._target_normalization.invert(self.target),
+        )
+
+    @torch.no_grad()
+    def means(self, model: CVDM, device: torch.device, settings: SampleRecipe) -> Iterator[Tensor]:
+        """The restored images, one after another, each of shape (1, C, *spatial) in the units of the data."""
+        is_drawn = settings.mean == "samples" and model.draws_samples
+        for image, crop in enumerate(self.condition.split(1)):
+            center = None if is_drawn else model.center(crop.to(device))
+            mean = self._drawn(model, device, settings, image).mean(0) if center is None else center.cpu()
+            yield self._target_normalization.invert(mean)
+
+    def _drawn(self, model: CVDM, device: torch.device, settings: SampleRecipe, image: int) -> Tensor:
+        """Samples of one image, shape (N, 1, C, *spatial)."""
+        how = settings.model_dump(include={"solver", "eta", "last_noise", "grid"})
+        number, noise = max(settings.samples, 2), NoiseField(_SEED, image=image)
+        crop = self.condition[image : image + 1].to(device)
+        return sample(model, crop, num_samples=number, num_steps=settings.steps, seed=noise, **how).cpu()
 
 
 def _flat(images: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
