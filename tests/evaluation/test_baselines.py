@@ -14,7 +14,7 @@ from networks import seeded
 from pair_folders import make_pairs
 from sfumato.cli import app
 from sfumato.data.images.io import open_image, write_image
-from sfumato.diffusion.model import Residual
+from sfumato.diffusion.reading import Residual
 from sfumato.diffusion.regression import Regression
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe, parse

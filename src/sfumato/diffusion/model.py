@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from sfumato.diffusion import losses
 from sfumato.diffusion.channels import called
@@ -23,9 +23,10 @@ from sfumato.diffusion.gaussian import (
 )
 from sfumato.diffusion.known import Known
 from sfumato.diffusion.losses import Losses
+from sfumato.diffusion.reading import Learns, ReadsOnce, Residual
 from sfumato.diffusion.schedule import Schedule
 
-__all__ = ["CVDM", "Form", "Learns", "Objective", "Predicts", "Smoothness", "repeat_batch"]
+__all__ = ["CVDM", "Form", "Objective", "Predicts", "Smoothness", "repeat_batch"]
 
 Predicts = Literal["velocity", "noise"]
 """What the network outputs: ``noise`` as in the paper, or ``velocity``, which amplifies no error."""
@@ -47,13 +48,6 @@ posteriors are learned too badly: the check of benchmarks/training_on_exact.py f
 _LEAST_NOISE = 1e-6
 """Least variance added in training: only `PaperSchedule` can add less than none, and this lets it keep learning."""
 
-Learns = Literal["all", "mean", "scale", "rest"]
-"""What a training step changes: all networks, the mean network alone, the scale network alone, or the rest."""
-
-_LOG_SCALES = (-5.0, 3.0)
-"""Bounds of a pixel's scale relative to all pixels', as logarithms: below the first, rounding of images matters."""
-
-Residual = bool | Literal["last"]
 Smoothness = Literal["gamma", "snr"]
 """The function whose curvature the smoothness term limits."""
 
@@ -66,7 +60,7 @@ _SMOOTHNESS_WEIGHTS: dict[Smoothness, float] = {"gamma": 3e-4, "snr": 6e-8}
 6e-8, the two terms have about the same size when training starts."""
 
 
-class CVDM(nn.Module):
+class CVDM(ReadsOnce):
     r"""A conditional variational diffusion model.
 
     The model diffuses :math:`(y - c(x)) / scale` with a centre :math:`c`. The centre is 0 by default; the condition
@@ -115,8 +109,6 @@ class CVDM(nn.Module):
         >>> model.loss(condition, target, t=torch.rand(2), eps=eps).total.shape
         torch.Size([])
     """
-
-    log_scale: Tensor
 
     draws_samples: ClassVar[bool] = True
     """Whether there is a posterior to sample."""
@@ -190,87 +182,6 @@ class CVDM(nn.Module):
         self.smoothness = smoothness
         self.smoothness_weight = _SMOOTHNESS_WEIGHTS[smoothness] if smoothness_weight is None else smoothness_weight
         self.t_min = t_min
-
-    def center(self, condition: Tensor) -> Tensor | None:
-        """The known part of the target before any noise is drawn, shape (B, C, *spatial), or None for 0."""
-        return self._center_and_features(condition)[0]
-
-    def unfinished(self, condition: Tensor) -> Tensor:
-        """The mean that :attr:`finish` is fitted to, shape (B, C, *spatial)."""
-        mean = self._mean_and_features(condition)[0]
-        assert mean is not None
-        return mean
-
-    def _center_and_features(self, condition: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        center, features = self._mean_and_features(condition)
-        # While the mean learns, so does what the filter is fitted to.
-        if self.finish is not None and center is not None and self.learns != "mean":
-            center = self.finish(center)
-        return center, features
-
-    def _mean_and_features(self, condition: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        first = None if self.start is None else self.start(condition)
-        if self.mean_network is None:
-            return (self._residual_center(condition) if first is None else first), None
-        seen = condition if first is None else torch.cat([condition, first], dim=1)
-        features = None if self.reader is None else self.reader(seen).to(condition.dtype)
-        shown, made_of = (seen, "the condition and any first estimate") if features is None else (features, "features")
-        mean = called(self.mean_network, "mean network", shown, made_of, self.target_channels).to(condition.dtype)
-        return (mean if first is None else first + mean), features
-
-    def _residual_center(self, condition: Tensor) -> Tensor | None:
-        if not self.residual:
-            return None
-        if condition.shape[1] != self.target_channels and self.residual != "last":
-            raise ValueError(
-                f"condition has {condition.shape[1]} channels and the target {self.target_channels}; "
-                "a residual target needs as many in both, so bring the condition to the target's channels first"
-            )
-        return condition[:, -self.target_channels :]
-
-    def read(self, condition: Tensor) -> Known:
-        """Read a condition (B, K, *spatial) once, for any number of calls of :meth:`predict`."""
-        center, features, seen = self._see(condition)
-        schedule = self.schedule(condition if features is None else seen)
-        if self.scale_network is None:
-            return Known(seen, center, self.scale, schedule)
-        relative, scale = self._scales(seen)
-        return Known(torch.cat([seen, relative], dim=1), center, scale, schedule)
-
-    @property
-    def knows_std(self) -> bool:
-        """Whether :meth:`mean_and_std` gives the standard deviation of every pixel."""
-        return self.mean_network is not None and self.scale_network is not None
-
-    def mean_and_std(self, condition: Tensor) -> tuple[Tensor, Tensor | None]:
-        r"""Mean :math:`c(x)` and standard deviation :math:`scale(x) / 2` of the target, by one read and without noise.
-
-        Args:
-            condition: Shape (B, K, *spatial).
-
-        Returns:
-            Two tensors (B, C, *spatial); None for the standard deviation unless :attr:`knows_std`.
-        """
-        center, _, seen = self._see(condition)
-        if center is None:
-            raise ValueError("the model has no centre, so it knows no mean without samples; give it a mean network")
-        return center, self._scales(seen)[1] / 2 if self.knows_std else None
-
-    def _see(self, condition: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor]:
-        """Centre, features, and the two beside the condition, as the other networks see them."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.learns in ("all", "mean")):
-            center, features = self._center_and_features(condition)
-        seen = condition if center is None or self.residual else torch.cat([condition, center.detach()], dim=1)
-        return center, features, seen if features is None else torch.cat([seen, features.detach()], dim=1)
-
-    def _scales(self, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithm of each pixel's scale relative to all pixels', and the scale, each (B, C, *spatial)."""
-        assert self.scale_network is not None
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._holds_scale):
-            relative = self.scale_network(seen).to(seen.dtype).clamp(*_LOG_SCALES)
-            if self.scale_finish is not None and self.learns != "scale":
-                relative = self.scale_finish(relative)
-        return relative, self.scale * (self.log_scale + relative).exp()
 
     def predict(self, noisy: Tensor, log_gamma: Tensor, seen: Tensor, form: Form = "clean") -> Tensor:
         """Run the network once to predict what is in ``noisy``.  [CVDM Eq. 8]
@@ -368,11 +279,6 @@ class CVDM(nn.Module):
         if not isinstance(known.scale, Tensor) or self._holds_scale:
             return mean, nothing
         return mean, self._scale_loss(target, known.center, known.scale)
-
-    @property
-    def _holds_scale(self) -> bool:
-        """Whether the scale was learned before: the noise then has the spectrum of what it leaves."""
-        return self.learns == "rest" and self.colour is not None
 
     def _scale_loss(self, target: Tensor, center: Tensor | None, scale: Tensor) -> Tensor:
         left = target if center is None else target - center.detach()

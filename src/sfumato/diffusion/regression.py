@@ -12,7 +12,8 @@ from torch import Tensor
 
 from sfumato.diffusion import losses
 from sfumato.diffusion.losses import Losses
-from sfumato.diffusion.model import CVDM, Form, Residual
+from sfumato.diffusion.model import CVDM, Form
+from sfumato.diffusion.reading import Residual
 from sfumato.diffusion.schedule import CosineSchedule
 
 __all__ = ["Regression"]

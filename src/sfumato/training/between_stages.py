@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from sfumato.data.batches import PatchBatches
-from sfumato.diffusion.model import CVDM, Learns
+from sfumato.diffusion.model import CVDM
+from sfumato.diffusion.reading import Learns
 from sfumato.nn.linear_filter import LinearFilter
 from sfumato.training.known_first import Estimate, fit_colour, fit_finish, measure_log_scale
 

@@ -11,7 +11,7 @@ import bisect
 import math
 from dataclasses import dataclass
 
-from sfumato.diffusion.model import Learns
+from sfumato.diffusion.reading import Learns
 from sfumato.models.recipe import TrainRecipe
 from sfumato.models.student_recipe import StudentRecipe
 
