@@ -23,7 +23,8 @@ from sfumato.physics.optics import cutoff_frequency
 from sfumato.physics.rendering import render
 from sfumato.physics.structures import STRUCTURES
 from sfumato.problems.microscopy_simulation import PHOTON_LEVELS, Microscope, image_field, simulate
-from sfumato.problems.phase import PhasePairs, PhaseSettings
+from sfumato.problems.phase import PhasePairs
+from sfumato.problems.phase_settings import PhaseSettings
 from sfumato.problems.photographs import Photographs
 from sfumato.problems.request import parameters
 

@@ -33,7 +33,7 @@ from sfumato.models.model_file import LoadedModel, load
 from sfumato.models.recipe import Recipe
 from sfumato.physics.optics import SIM_EXTENSION, blur
 from sfumato.problems.microscopy_simulation import Microscope as Simulated
-from sfumato.problems.phase import PhaseSettings
+from sfumato.problems.phase_settings import PhaseSettings
 from sfumato.problems.request import parameters
 from sfumato.restoration.conditions import condition_of
 from sfumato.restoration.restorer import Restorer

@@ -179,7 +179,8 @@ def _is_wanted(name: str) -> bool:
 
 def _source(problem: str, test_set: str, recipe: Recipe, places: Places, *, is_mirrored: bool) -> "PairSource":
     from sfumato.problems.natural import DownsampledPairs, NaturalSettings
-    from sfumato.problems.phase import PhasePairs, PhaseSettings
+    from sfumato.problems.phase import PhasePairs
+    from sfumato.problems.phase_settings import PhaseSettings
     from sfumato.problems.photographs import Photographs, find_photographs
     from sfumato.problems.request import parameters
     from sfumato.training.preparation import open_held_out, open_sources

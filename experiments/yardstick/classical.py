@@ -13,7 +13,7 @@ from sfumato.models.recipe import Recipe
 from sfumato.physics.deconvolution import richardson_lucy
 from sfumato.physics.optics import SIM_EXTENSION, blur
 from sfumato.problems.microscopy_simulation import Microscope
-from sfumato.problems.phase import PhaseSettings
+from sfumato.problems.phase_settings import PhaseSettings
 from sfumato.problems.request import parameters
 from yardstick.problems import PROBLEMS, Held, Places, held_out
 from yardstick.scores import Restored, score

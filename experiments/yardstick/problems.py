@@ -17,7 +17,8 @@ from sfumato.data.intensity import ScaledPairs
 from sfumato.data.sources import PairSource, evenly_spread
 from sfumato.models.presets import Preset
 from sfumato.models.recipe import Recipe
-from sfumato.problems.phase import PhasePairs, PhaseSettings
+from sfumato.problems.phase import PhasePairs
+from sfumato.problems.phase_settings import PhaseSettings
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.photons import simulate_light
 from sfumato.problems.request import parameters

@@ -25,7 +25,7 @@ from sfumato.models import recipe as recipes
 from sfumato.models.model_file import LoadedModel
 from sfumato.physics import camera, optics, rendering
 from sfumato.physics.rendering import Emitters
-from sfumato.problems.phase import Geometry, PhaseSettings, intensities
+from sfumato.problems.phase_settings import Geometry, PhaseSettings, intensities
 from sfumato.system.errors import ImageError
 from sfumato.training.train import train
 

@@ -12,7 +12,8 @@ from optical_images import WAVE, band_limited
 from sfumato.data.images.io import write_image
 from sfumato.physics import fresnel, tie
 from sfumato.problems.clinical import Stack, protocol, read_stack, two_shot_tie
-from sfumato.problems.phase import Geometry, PhasePairs, PhaseSettings, intensities, transported
+from sfumato.problems.phase import PhasePairs, transported
+from sfumato.problems.phase_settings import Geometry, PhaseSettings, intensities
 from sfumato.problems.photographs import Photographs, find_photographs
 from sfumato.problems.registry import open_problem
 from sfumato.problems.request import ForwardParameters, Request

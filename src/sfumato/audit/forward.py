@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from sfumato.physics import grid, optics
-from sfumato.problems.phase import Geometry, PhaseSettings, intensities
+from sfumato.problems.phase_settings import Geometry, PhaseSettings, intensities
 from sfumato.system.errors import ImageError
 
 __all__ = ["Forward", "blurring", "defocusing", "imaging"]

@@ -13,7 +13,7 @@ from sfumato.audit.forward import Forward, blurring, defocusing, imaging
 from sfumato.data.domain import Judgement
 from sfumato.diffusion.noise import NoiseField
 from sfumato.models.model_file import LoadedModel
-from sfumato.problems.phase import PhaseSettings
+from sfumato.problems.phase_settings import PhaseSettings
 from sfumato.problems.request import parameters
 from sfumato.restoration.conditions import condition_of
 from sfumato.restoration.likeness import domain_of
