@@ -14,8 +14,8 @@ RUN = ("audit", "restore_a_terabyte")
 """As notebooks only by the slow tests: their cells are the blocks of pages, which are followed in any case."""
 STARTED = "train_on_a_cluster"
 """Run until its first commands, which pack images."""
-WITHOUT = {"napari.md"}
-"""Tutorials with nothing to run: it is about buttons."""
+WITHOUT = {"napari.md", "facilities.md"}
+"""Tutorials that no notebook can run: about buttons, and about other programs."""
 
 
 def test_every_tutorial_is_a_notebook_and_nothing_else() -> None:
