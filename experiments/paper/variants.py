@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import sfumato.models.model_file
+import sfumato.models.build
 import sfumato.training.loop
 from sfumato.diffusion import losses
 from sfumato.diffusion.gaussian import diffuse, eps_from_velocity, velocity
@@ -119,7 +119,7 @@ def changed(variant: str) -> Iterator[None]:
     if not variant:
         yield
         return
-    users: tuple[Any, ...] = (sfumato.training.loop, sfumato.models.model_file)
+    users: tuple[Any, ...] = (sfumato.training.loop, sfumato.models.build)
     try:
         for module in users:
             module.build_model = build

@@ -121,7 +121,7 @@ def test_the_velocity_of_a_gaussian_is_its_regression_on_the_noisy_image() -> No
 class Zero(nn.Module):
     """A network that has learned nothing, so that a model is the Gaussian it starts from."""
 
-    in_channels = 4
+    in_channels = 5
 
     def forward(self, images: Tensor) -> Tensor:
         return torch.zeros_like(images[:, :1])

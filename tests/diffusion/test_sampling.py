@@ -287,7 +287,7 @@ def test_draws_of_a_model_in_training_depend_on_the_seed_alone() -> None:
         (torch.full((1, 1, 4, 4), torch.nan), "NaN or infinite pixels; replace them"),
         (torch.full((1, 1, 4, 4), -torch.inf), "NaN or infinite"),
         (torch.zeros(1, 1, 4, 4, dtype=torch.uint8), "condition is torch.uint8; normalise it"),
-        (torch.zeros(1, 2, 4, 4), r"shape \(1, 2, 4, 4\), .* 1 channels and 2 spatial axes"),
+        (torch.zeros(1, 2, 4, 4), r"takes images of 1 channels and is given 2: the condition"),
         (torch.zeros(1, 1, 4, 4, 4), r"shape \(1, 1, 4, 4, 4\), .* 1 channels and 2 spatial axes"),
     ],
 )

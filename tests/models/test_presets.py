@@ -57,7 +57,7 @@ def test_volumes_have_three_scales_and_their_call_looks_less_far(name: Preset) -
     assert volumes.model_copy(update={"ndim": 2, "num_scales": 5, "denoiser_scales": 4}) == images
     tiny = volumes.model_copy(update={"base": 2, "rate_base": 2, "denoiser_base": 2})
     # Filter, reader, filter, head, denoising network.
-    assert reach_of_call(build_model(tiny, 1, 1)) == 2 + 26 + 2 + 2 + 26
+    assert reach_of_call(build_model(tiny, 1, 1)) == 2 + 26 + 4 + 2 + 26
 
 
 def test_scales_of_volumes_that_a_recipe_gives_are_kept() -> None:

@@ -522,7 +522,9 @@ def test_a_folder_is_restored_under_the_same_names(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, command).exit_code == 0
     for name, pixels in zip(names, kept, strict=True):
         np.testing.assert_array_equal(open_image(tmp_path / "out" / name).read(), pixels)
-    empty = CliRunner().invoke(app, [*command[:2], str(tmp_path), *command[3:]])
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "notes.txt").write_text("not an image")
+    empty = CliRunner().invoke(app, [*command[:2], str(tmp_path / "texts"), *command[3:]])
     assert empty.exit_code == 2
     assert "holds no image" in empty.output
     picture = CliRunner().invoke(app, [*command, "--verify"])
