@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -83,7 +84,8 @@ def prefetch(
     )
     with warnings.catch_warnings():  # what other threads hold at a fork, such as torch's, is of no use to workers
         warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
-        made = iter(loader)
+        made: Any = iter(loader)
+    known = weakref.ref(made)
     try:
         with contextlib.closing(_results(made) if workers else _in_thread(made)) as results:
             del made  # its workers end when the last reference to it is gone
@@ -96,6 +98,9 @@ def prefetch(
             "a process that makes batches was ended by the system, as happens when memory or /dev/shm is full; rerun "
             f"the command to resume, with fewer workers than {workers}"
         ) from error
+    finally:
+        if workers and (left := known()) is not None:  # whoever keeps an error may hold it, and so its workers
+            left._shutdown_workers()  # torch has no public way
 
 
 class _Failure(NamedTuple):

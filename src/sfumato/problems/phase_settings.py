@@ -128,6 +128,7 @@ def intensities(phase: Tensor, geometry: Geometry) -> Tensor:
         Shape (Z, H, W).
 
     Example:
+        >>> import torch
         >>> flat = intensities(torch.ones(32, 32), Geometry((2.0, -2.0), 0.5, 0.2))
         >>> flat.shape, bool((flat - 1).abs().max() < 1e-5)
         (torch.Size([2, 32, 32]), True)
