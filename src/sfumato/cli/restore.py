@@ -36,8 +36,8 @@ def restore(
     samples: Annotated[
         int | None,
         Option(
-            help="Number of samples; their mean is the result, their spread the uncertainty; by default as calibrated, "
-            "or 16."
+            help="Number of samples; their spread is the uncertainty and, for a model without a mean network, their "
+            "mean the result; by default as calibrated, or 16."
         ),
     ] = None,
     steps: Annotated[
