@@ -19,23 +19,17 @@ from sfumato.data.images.vendor_image import (
     find_scene,
     known,
     letters_of,
+    library_of,
     named_once,
-    needing_extra,
     size_of,
 )
 
 __all__ = ["LifColourImage", "open_lif"]
 
-_FORMAT = "Leica LIF"
+_FORMAT, _LIBRARY = "Leica LIF", "liffile"
 _DESCRIPTION = "./Data/Image/ImageDescription"
 _DIMENSIONS = {"1": "X", "2": "Y", "3": "Z", "4": "T"}
 """Leica's numbers of the axes that have a size."""
-
-
-def _library(path: object) -> Any:
-    with needing_extra(path, _FORMAT):
-        import liffile
-    return liffile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +44,7 @@ class LifColourImage(FramedImage):
 
     @contextmanager
     def _opened(self) -> Iterator[Read]:
-        with _library(self.path).LifFile(self.path) as file:
+        with library_of(self.path, _FORMAT, _LIBRARY).LifFile(self.path) as file:
             series = file.images[self.scene]
 
             def read(place: tuple[int, ...], inner: tuple[slice, ...]) -> Array:
@@ -61,7 +55,7 @@ class LifColourImage(FramedImage):
 
 def open_lif(path: Path, *, memory_budget: int, scene: str | int | None = None) -> Image:
     """Open a series of a LIF file, by default the first."""
-    library = _library(path)
+    library = library_of(path, _FORMAT, _LIBRARY)
     with reading(path, _FORMAT), library.LifFile(path) as file:
         all_series = list(file.images)
         if not all_series:

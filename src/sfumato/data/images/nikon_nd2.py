@@ -15,22 +15,16 @@ from sfumato.data.images.vendor_image import (
     find_scene,
     known,
     letters_of,
+    library_of,
     named_once,
-    needing_extra,
     size_of,
 )
 
 __all__ = ["Nd2Image", "open_nd2"]
 
-_FORMAT = "Nikon ND2"
+_FORMAT, _LIBRARY = "Nikon ND2", "nd2"
 _FRAME = "CYXS"
 """Axes within a frame; S are the colours of a pixel."""
-
-
-def _library(path: object) -> Any:
-    with needing_extra(path, _FORMAT):
-        import nd2
-    return nd2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +41,7 @@ class Nd2Image(FramedImage):
 
     @contextmanager
     def _opened(self) -> Iterator[Read]:
-        with _library(self.path).ND2File(self.path) as file:
+        with library_of(self.path, _FORMAT, _LIBRARY).ND2File(self.path) as file:
 
             def read(place: tuple[int, ...], inner: tuple[slice, ...]) -> Array:
                 at = list(place)
@@ -61,7 +55,7 @@ class Nd2Image(FramedImage):
 
 def open_nd2(path: Path, *, memory_budget: int, scene: str | int | None = None) -> Image:
     """Open a position of an ND2 file, by default the first."""
-    library = _library(path)
+    library = library_of(path, _FORMAT, _LIBRARY)
     with reading(path, _FORMAT), library.ND2File(path) as file:
         sizes = dict(file.sizes)
         scenes = _position_names(file, sizes.get("P", 0))

@@ -15,22 +15,16 @@ from sfumato.data.images.vendor_image import (
     find_scene,
     known,
     letters_of,
+    library_of,
     named_once,
-    needing_extra,
     size_of,
 )
 
 __all__ = ["OibImage", "open_oib"]
 
-_FORMAT = "Olympus OIB"
+_FORMAT, _LIBRARY = "Olympus OIB", "oiffile"
 _MOST_AXES = 9
 _NO_DYE = ("", "None")
-
-
-def _library(path: object) -> Any:
-    with needing_extra(path, _FORMAT):
-        import oiffile
-    return oiffile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +39,7 @@ class OibImage(FramedImage):
 
     @contextmanager
     def _opened(self) -> Iterator[Read]:
-        with _library(self.path).OifFile(self.path) as file:
+        with library_of(self.path, _FORMAT, _LIBRARY).OifFile(self.path) as file:
             outer = self.shape[: -self.frame_ndim]
 
             def read(place: tuple[int, ...], inner: tuple[slice, ...]) -> Array:
@@ -57,7 +51,7 @@ class OibImage(FramedImage):
 
 def open_oib(path: Path, *, memory_budget: int, scene: str | int | None = None) -> Image:
     """Open an OIB file, which has one scene."""
-    library = _library(path)
+    library = library_of(path, _FORMAT, _LIBRARY)
     with reading(path, _FORMAT), library.OifFile(path) as file:
         if not file.series:
             raise DamageError("it has no images", expected="TIFFs inside")

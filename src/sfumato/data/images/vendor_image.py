@@ -7,9 +7,10 @@ file for each region, so that it can be pickled and sent to workers like any oth
 import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from sfumato.data.images.image import Array, Box, Image, PixelSize, fill_axes
 from sfumato.system.errors import ImageError
 
-__all__ = ["FramedImage", "Read", "find_scene", "known", "letters_of", "named_once", "needing_extra", "size_of"]
+__all__ = ["FramedImage", "Read", "find_scene", "known", "letters_of", "library_of", "named_once", "size_of"]
 
 Read = Callable[[tuple[int, ...], tuple[slice, ...]], Array]
 """Reads part of a frame, given its place along the outer axes and a box of the inner ones."""
@@ -25,19 +26,20 @@ _LETTERS = {"S": "C", "P": "S", "M": "S", "N": "S", "H": "S", "V": "S", "\u03bb"
 """Our letter for an axis of a maker's format: samples and wavelengths are channels, positions and phases samples."""
 
 
-@contextmanager
-def needing_extra(path: object, maker: str) -> Iterator[None]:
-    """Say which extra is missing if a library cannot be imported inside this context.
+def library_of(path: object, maker: str, module: str) -> Any:
+    """Import the library that reads a format, or say which extra is missing.
 
     Args:
         path: The file to read.
         maker: Maker and name of the format, such as ``Zeiss CZI``.
+        module: Name of the library's module.
 
     Raises:
         ImageError: If it is not installed.
     """
     try:
-        yield
+        import_module(module.partition(".")[0])  # the package first: an absent one is named as it is installed
+        return import_module(module)
     except ImportError as error:
         raise ImageError(
             f"{path} is a {maker} file; expected the library {error.name}, which reads it and is not installed; "

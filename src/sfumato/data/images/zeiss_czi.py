@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -20,14 +19,14 @@ from sfumato.data.images.vendor_image import (
     find_scene,
     known,
     letters_of,
+    library_of,
     named_once,
-    needing_extra,
     size_of,
 )
 
 __all__ = ["CziImage", "open_czi"]
 
-_FORMAT = "Zeiss CZI"
+_FORMAT, _LIBRARY = "Zeiss CZI", "pylibCZIrw.czi"
 _DTYPES = {"Gray8": "u1", "Gray16": "u2", "Gray32Float": "f4", "Bgr24": "u1", "Bgr48": "u2", "Bgr96Float": "f4"}
 _COLOURS = 3
 _OUTER = "HRIVBTCZ"
@@ -35,12 +34,6 @@ _OUTER = "HRIVBTCZ"
 _DIMENSIONS = "./Metadata/Information/Image/Dimensions"
 _STEP_TOLERANCE = 0.05
 """Times whose steps differ by more than this share have no step worth telling."""
-
-
-def _library(path: object) -> Any:
-    with needing_extra(path, _FORMAT):
-        from pylibCZIrw import czi
-    return czi
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +54,7 @@ class CziImage(FramedImage):
 
     @contextmanager
     def _opened(self) -> Iterator[Read]:
-        with _library(self.path).open_czi(self.path) as file:
+        with library_of(self.path, _FORMAT, _LIBRARY).open_czi(self.path) as file:
 
             def read(place: tuple[int, ...], inner: tuple[slice, ...]) -> Array:
                 rows, columns = inner[:2]
@@ -76,7 +69,7 @@ class CziImage(FramedImage):
 
 def open_czi(path: Path, *, memory_budget: int, scene: str | int | None = None) -> Image:
     """Open a scene of a CZI file, by default the first."""
-    library = _library(path)
+    library = library_of(path, _FORMAT, _LIBRARY)
     with reading(path, _FORMAT):
         with library.open_czi(str(path)) as file:
             text = file.raw_metadata
