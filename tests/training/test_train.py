@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pair_folders import make_pairs
@@ -149,6 +151,22 @@ def test_two_ranks_that_share_no_statistics_give_the_loss_of_one(folders: tuple[
     asked = commanded(folders, train_steps=20, train_validate_every=20, train_save_every=20, model_norm="channel")
     train(asked, tmp_path / "one", quiet=True)
     same_losses(losses_of(tmp_path / "one"), losses_of(tmp_path / "two"), steps=20)
+
+
+def test_nothing_of_a_closed_trainer_holds_the_group_of_ranks(folders: tuple[str, str], tmp_path: Path) -> None:
+    """What is freed after the group may wait for ever for one of the group's threads."""
+    asked = recipe(folders, train_steps=8)
+    torch.distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        ranks = Ranks(rank=0, size=2, device=torch.device("cpu"))
+        trainer = Trainer(asked, RunFolder(tmp_path / "run"), prepare(asked), ranks)
+        averaging = weakref.ref(trainer.parallel)
+        assert isinstance(averaging(), torch.nn.parallel.DistributedDataParallel)
+        trainer.advance(trainer.batches(0, trainer.positions))
+        trainer.close()
+        assert averaging() is None
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_statistics_of_the_population_settle_halfway(folders: tuple[str, str], tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ of its step, weights, moving average and optimizer moments.
 """
 
 import contextlib
+import gc
 import math
 import sys
 import time
@@ -105,6 +106,14 @@ class Trainer:
                     self.save()
                 if stopping:
                     raise KeyboardInterrupt(f"stopped at step {self.step}; run the same command again to resume")
+
+    def close(self) -> None:
+        """Let go of what averages gradients over the ranks; call it while they are still joined.
+
+        Freed after their group, it would wait for a thread of the group that waits for this one.
+        """
+        self.parallel = self.loss = self.model
+        gc.collect()  # a compiled model refers to itself
 
     def _ahead(self, workers: int | None) -> contextlib.AbstractContextManager[Iterator[Batch]]:
         """The batches of the steps to come, in memory from where the device takes them."""

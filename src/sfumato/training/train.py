@@ -94,6 +94,7 @@ def train(
             folder.keep_device(at)
         ranks.wait()
         trainer = trainer_of(recipe)
+        held.callback(trainer.close)
         trainer.run(workers=workers, quiet=quiet)
         is_told = is_grown or not is_finished
         if is_told and not quiet and trainer.validation is not None and folder.model_file.exists():
