@@ -12,7 +12,11 @@ DOCS = Path(__file__).parents[1] / "docs"
 def write_table(document: Path, lines: list[str], name: str = "table") -> None:
     """Replace what stands between two marks of a document."""
     start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
-    before, _, rest = document.read_text(encoding="utf-8").partition(start)
+    before, found, rest = document.read_text(encoding="utf-8").partition(start)
+    if not found or end not in rest:
+        raise ValueError(
+            f"{document.name} has no place for a table: expected the lines {start.strip()} and {end.strip()}"
+        )
     _, _, after = rest.partition(end)
     body = "\n".join(lines)
     document.write_text(f"{before}{start}\n{body}\n\n{end}{after}", encoding="utf-8")

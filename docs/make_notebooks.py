@@ -27,6 +27,7 @@ TUTORIALS = (
     "restore_a_terabyte",
     "trust",
     "your_own_network",
+    "in_python",
     "audit",
     "calibration",
     "export",

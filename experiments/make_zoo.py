@@ -17,21 +17,25 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from paper.matrix import EFFORTS, PROBLEMS, Problem
-from paper.measuring import classical, comparable
 from sfumato import load
 from sfumato.cli.demo_run import run_demo
 from sfumato.data.sources import PairSource
 from sfumato.evaluation.calibrate import calibrate, cross_validate, restore_held_out
-from sfumato.evaluation.compared_methods import Method
+from sfumato.evaluation.compared_methods import Method, TwoShots, classical_method, phase_method
 from sfumato.export.card import Credits, model_card
 from sfumato.models import recipe as recipes
 from sfumato.models.model_file import JSON, LoadedModel, ModelInfo, save_model
 from sfumato.models.model_updates import set_calibration
 from sfumato.models.recipe import Recipe
+from sfumato.problems.phase_settings import PhaseSettings
+from sfumato.problems.request import parameters
 from sfumato.restoration.conditions import as_restored
 from sfumato.restoration.in_memory import restore
 from sfumato.restoration.intervals import sampled_by
@@ -39,6 +43,7 @@ from sfumato.statistics import metrics
 from sfumato.training.preparation import open_held_out
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
+from yardstick.classical import EFFORTS
 from zoo_data import KINDS, Amounts, make_data
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
@@ -47,6 +52,7 @@ from bars import Bars
 ROOT = Path(__file__).parents[1]
 STAGES = ("data", "train", "calibrate", "measure", "write", "show")
 MOST_WEIGHTS, MOST_BYTES = 2_000_000, 4_000_000
+Array = NDArray[Any]
 LEVEL, SAMPLES = 0.9, 16
 UNIT = ".*"
 """Every simulated field is a specimen of its own, though fields of two structures share their numbers."""
@@ -184,29 +190,36 @@ def _measure(model: LoadedModel, rival: Method, source: PairSource, index: int) 
     inside = float(((truth >= restored.low) & (truth <= restored.high)).mean())
     row = {"image": source.name(index)}
     for name, estimate in (("rival", rival.run(measured, index)), ("mean", restored.mean)):
-        compared = comparable(estimate, truth, _compared_as(model.info.recipe))
+        compared = _comparable(estimate, truth, model.info.recipe)
         row[f"psnr_{name}"] = f"{float(metrics.psnr(*compared)):.3f}"
         row[f"mae_{name}"] = f"{float(metrics.mae(*compared)):.5f}"
     return {**row, "coverage": f"{inside:.4f}"}
 
 
-def _compared_as(recipe: Recipe) -> Problem:
-    return PROBLEMS["qpi" if recipe.problem == "phase" else "microscopy"]
+def _comparable(estimate: Array, truth: Array, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """As (1, C, H, W), with what no method can know taken from the truth: a phase's mean, brightness and offset."""
+    made, against = (torch.from_numpy(np.array(image, np.float64))[None] for image in (estimate, truth))
+    if recipe.problem == "phase":
+        return metrics.without_offset(made, against)
+    return metrics.affine_fit(made, against), against
 
 
 def _rival(recipe: Recipe, others: PairSource) -> Method:
     """What one has without a model: the upsampled input, or the transport equation's phase, damped as suits others."""
     if recipe.problem != "phase":
-        return classical("bicubic", recipe)
+        return classical_method("bicubic")
     pairs = [
         others.read(index, [0, 0], others.spatial(index)) for index in range(0, len(others), -(-len(others) // 12))
     ]
 
     def error(method: Method) -> float:
-        scored = (comparable(method.run(measured, 0), truth, _compared_as(recipe)) for measured, truth in pairs)
+        scored = (_comparable(method.run(measured, 0), truth, recipe) for measured, truth in pairs)
         return float(np.mean([float(metrics.mae(*both)) for both in scored]))
 
-    return min((classical("us_tie", recipe, damping) for damping in EFFORTS["us_tie"]), key=error)
+    settings = parameters(PhaseSettings, recipe.forward)
+    shots = TwoShots(settings.pixel_um, settings.wavelength_um, settings.defocus_um, settings.planes)
+    solvers = (phase_method("us_tie", dataclasses.replace(shots, reg=damping)) for damping in EFFORTS["us_tie"])
+    return min(solvers, key=error)
 
 
 def scores(table: Path, recipe: Recipe) -> dict[str, JSON]:

@@ -23,8 +23,8 @@ def empty(folder: Path) -> None:
     """For pages that bring all they need."""
 
 
-def model(path: Path, settings: str = "base: 4, rate_base: 4, num_scales: 2") -> None:
-    recipe = parse(f"model: {{{settings}}}\nsample: {{steps: 2, samples: 2}}")
+def model(path: Path, settings: str = "base: 4, rate_base: 4, num_scales: 2", *, start: str = "") -> None:
+    recipe = parse(f"{start}\nmodel: {{{settings}}}\nsample: {{steps: 2, samples: 2}}")
     same = Normalization((0.0,), (1.0,))
     info = ModelInfo(recipe, 1, 1, same, same, {}, {}, factor=(1, 1))
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,6 +46,12 @@ def trained(folder: Path) -> None:
     """A run, what it was measured on, and what a reader restores."""
     model(folder / "run" / "model.safetensors")
     images(folder, "measured.tif", "measured/cell.tif", "brain.zarr")
+
+
+def trained_by_preset(folder: Path) -> None:
+    """The same with a model that knows mean and scale."""
+    trained(folder)
+    model(folder / "run" / "model.safetensors", "base: 4, num_scales: 2", start="preset: small")
 
 
 def held_out(folder: Path) -> None:
@@ -94,13 +100,13 @@ def biosr(folder: Path) -> None:
 
 PAGES: dict[str, Prepare] = {
     "README.md, Train": pairs,
-    "README.md, Restore": trained,
+    "README.md, Restore": trained_by_preset,
     "README.md, Know": trusted,
-    "README.md, Compare": compared,
     "docs/api/index.md": trained,
     "docs/audit.md": empty,
     "docs/calibration.md": empty,
     "docs/calibration_vs_steps.md": tested,
+    "docs/compare_models.md": compared,
     "docs/index.md": started,
     "docs/one_pass_uncertainty.md": trained,
     "docs/problems/microscopy.md": biosr,

@@ -28,9 +28,8 @@ DOCUMENTS = sorted(
     if path.name != "CHANGELOG.md"  # tells of commands as they were
 )
 ELSEWHERE = {
-    "README.md, Five minutes": ".ci/smoke_wheel",
-    "docs/five_minutes.md": "tests/test_site.py",  # its blocks are the README's
-    "README.md, In Python": "tests/test_documents.py",
+    "docs/five_minutes.md": ".ci/smoke_wheel",
+    "docs/in_python.md": "tests/test_documents.py",
     "docs/export.md": "tests/export/test_export.py",
 }
 """What is run by more than following it, and the file that does."""

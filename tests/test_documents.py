@@ -1,4 +1,4 @@
-"""Documents keep their word: what they name exists, what they link to is there, and the README runs."""
+"""Documents keep their word: what they name exists, what they link to is there, and the Python example runs."""
 
 import importlib
 import os
@@ -66,9 +66,9 @@ def test_pages_with_figures_of_version_0_1_say_so(document: Path) -> None:
 def test_the_first_example_restores_and_predicts_its_error(
     options: tuple[str, ...], remaining: float, off: float
 ) -> None:
-    """The README's Python example takes off its share of the error, and says how much is left within a factor."""
+    """The Python example takes off its share of the error, and says how much is left within a factor."""
     result = subprocess.run(
-        [sys.executable, str(ROOT / ".ci" / "follow.py"), *options, str(ROOT / "README.md"), "In Python"],
+        [sys.executable, str(ROOT / ".ci" / "follow.py"), *options, str(ROOT / "docs" / "in_python.md")],
         capture_output=True,
         text=True,
         check=True,
@@ -79,6 +79,27 @@ def test_the_first_example_restores_and_predicts_its_error(
     assert 1 / off < predicted / after < off
     coverage = int(result.stdout.split()[-1].rstrip("%"))
     assert 80 <= coverage <= 99
+
+
+def words_of(text: str) -> int:
+    """Words outside of code and of what a reader does not see."""
+    return len(re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL).split())
+
+
+def test_the_first_page_is_short() -> None:
+    assert words_of((ROOT / "README.md").read_text(encoding="utf-8")) <= 600
+
+
+def test_the_results_can_be_read_to_the_end() -> None:
+    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert words_of(text) <= 1800
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_only_references_are_long(page: Path) -> None:
+    name = page.relative_to(ROOT / "docs").as_posix()
+    assert name in ("cli.md", "recipe.md") or name.startswith("api/") or len(page.read_text().splitlines()) <= 400
 
 
 def test_contributing_is_short() -> None:

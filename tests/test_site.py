@@ -15,8 +15,6 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
-from page_blocks import blocks
-
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "src" / "sfumato"
@@ -50,17 +48,6 @@ def configuration() -> dict[str, object]:
 def test_every_page_is_in_the_navigation_once() -> None:
     listed = list(pages_of(configuration()["nav"]))
     assert sorted(listed) == sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
-
-
-def test_five_minutes_are_those_of_the_readme() -> None:
-    """The smoke test of the wheel follows the README; so it follows this page too."""
-
-    def code(path: Path, section: str = "") -> list[tuple[str, str]]:
-        found = blocks(path.read_text(encoding="utf-8"))
-        return [(block.kind, block.code) for block in found if block.section.startswith(section)]
-
-    assert code(ROOT / "README.md", "Five minutes")
-    assert code(DOCS / "five_minutes.md") == code(ROOT / "README.md", "Five minutes")
 
 
 def test_the_reference_of_commands_is_up_to_date() -> None:

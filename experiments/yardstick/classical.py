@@ -18,7 +18,7 @@ from sfumato.problems.request import parameters
 from yardstick.problems import PROBLEMS, Held, Places, held_out
 from yardstick.scores import Restored, score
 
-__all__ = ["classical_of"]
+__all__ = ["EFFORTS", "classical_of"]
 
 EFFORTS: Mapping[str, Sequence[float]] = {
     "gaussian": (0.5, 0.75, 1, 1.25, 1.5, 2, 2.5, 3),

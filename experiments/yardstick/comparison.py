@@ -18,7 +18,7 @@ from scipy import stats
 
 from yardstick.stored import Figure
 
-__all__ = ["Ratio", "compare", "geometric_mean", "mean_of", "ratio", "values_of"]
+__all__ = ["Ratio", "compare", "geometric_mean", "mean_and_half_width", "mean_of", "ratio", "values_of"]
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,24 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Ratio | No
             f"one contender has {first.shape[1]} images and the other {second.shape[1]}; measure both on all"
         )
     logs = [np.log(values) for values in (first, second)]
-    differences = logs[0].mean(0) - logs[1].mean(0)
-    number = len(differences)
-    parts = [(float(differences.var(ddof=1)) / number, number - 1)] if number > 1 else []
-    parts += [(float(each.mean(1).var(ddof=1)) / len(each), len(each) - 1) for each in logs if len(each) > 1]
-    middle, variance = float(differences.mean()), sum(part for part, _ in parts)
-    half = 0.0
-    if variance > 0:
-        freedom = variance**2 / sum(part**2 / free for part, free in parts)
-        half = float(stats.t.ppf(0.975, freedom)) * math.sqrt(variance)
+    half = _half_width(logs[0].mean(0) - logs[1].mean(0), logs)
+    middle = float(logs[0].mean() - logs[1].mean())
     ends = (math.exp(middle - half), math.exp(middle + half))
-    return Ratio(math.exp(middle), *ends, (len(first), len(second)), number)
+    return Ratio(math.exp(middle), *ends, (len(first), len(second)), first.shape[1])
+
+
+def mean_and_half_width(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean of an array (seeds, images), and half of its 95% interval over both."""
+    return float(values.mean()), _half_width(values.mean(0), [values])
+
+
+def _half_width(images: NDArray[np.float64], tables: Sequence[NDArray[np.float64]]) -> float:
+    """Half of the interval of a mean over images, of which the tables (seeds, images) are the trainings."""
+    number = len(images)
+    parts = [(float(images.var(ddof=1)) / number, number - 1)] if number > 1 else []
+    parts += [(float(each.mean(1).var(ddof=1)) / len(each), len(each) - 1) for each in tables if len(each) > 1]
+    variance = sum(part for part, _ in parts)
+    if variance == 0:
+        return 0.0
+    freedom = variance**2 / sum(part**2 / free for part, free in parts)
+    return float(stats.t.ppf(0.975, freedom)) * math.sqrt(variance)

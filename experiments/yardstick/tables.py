@@ -1,6 +1,6 @@
 """Print what is stored: errors relative to version 0.1, decibels, coverage and power, and their bars."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -12,29 +12,38 @@ from yardstick.contenders import BUDGETS, CONTENDERS, PART_MINUTES, PARTS
 from yardstick.problems import PROBLEMS
 from yardstick.stored import Figure, figures, is_stored
 
-__all__ = ["print_all", "print_calls"]
+__all__ = ["full_tables", "print_all", "print_calls"]
 
 REFERENCE = "default_0_1"
 
 
 def print_all(*, check: bool) -> None:
     """Tables of all problems, then the bars."""
-    for problem in PROBLEMS:
-        stored = figures(problem)
-        groups = sorted({figure.group for figure in stored if figure.group != "training"})
-        for minutes in BUDGETS:
-            print(f"\n{problem}, {minutes:g} minutes of one core")
-            for line in _table(stored, minutes, groups):
-                print(line)
-    print(f"\nOne part left out, over the default, {PART_MINUTES:g} minutes: MAE; CRPS; pixels within 16 samples")
-    for line in _parts({problem: figures(problem) for problem in PROBLEMS}):
+    for line in full_tables():
         print(line)
-    print()
     bars = Bars()
     report({problem: figures(problem) for problem in PROBLEMS}, bars)
     report_calls(bars)
     bars.report("cells that are not measured yet", sum(not is_stored(cell) for cell in cells()), high=0)
     bars.finish(check=check)
+
+
+def full_tables() -> Iterator[str]:
+    """Lines of a table of each problem at each budget, and of that of single parts."""
+    for problem in PROBLEMS:
+        stored = figures(problem)
+        groups = sorted({figure.group for figure in stored if figure.group != "training"})
+        for minutes in BUDGETS:
+            yield f"## {problem}, {minutes:g} minutes of one core"
+            yield ""
+            yield from _table(stored, minutes, groups)
+            yield ""
+    yield f"## One part left out, {PART_MINUTES:g} minutes"
+    yield ""
+    yield "Over the default: MAE; CRPS; then the pixels within 16 samples. Above 1, the part lowers the error."
+    yield ""
+    yield from _parts({problem: figures(problem) for problem in PROBLEMS})
+    yield ""
 
 
 def _parts(stored: Mapping[str, Sequence[Figure]]) -> list[str]:

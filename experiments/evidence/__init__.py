@@ -1,0 +1,1 @@
+"""What the stored figures say: claims with verdicts, tables and drawings of the pages."""

@@ -1,0 +1,96 @@
+"""Figures of claims, from what is stored: ratios of errors at equal seconds, and means over test images."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from evidence.archive import MINUTES, archived
+from few_calls import stored as few_calls
+from yardstick.comparison import Ratio, compare, mean_and_half_width, ratio, values_of
+from yardstick.stored import Figure, figures
+
+__all__ = [
+    "NEW",
+    "Found",
+    "against",
+    "beta_and_samples",
+    "default_calls",
+    "longest",
+    "mean_found",
+    "of_0_1",
+    "within_on_w2s",
+]
+
+NEW = "default"
+
+
+class Found(NamedTuple):
+    """A figure with the ends of its interval, trainings of both sides, and where it is from."""
+
+    value: float
+    low: float
+    high: float
+    seeds: str
+    source: str
+    is_ratio: bool = True
+
+
+def longest(problem: str, rival: str, metric: str = "MAE") -> tuple[float, Ratio] | None:
+    """Today's default over a rival after the most minutes for which both are stored, at equal seconds of one core."""
+    stored = figures(problem)
+    own = sorted({figure.minutes for figure in stored if figure.contender == NEW}, reverse=True)
+    needs_none = any((figure.contender, figure.minutes) == (rival, 0.0) for figure in stored)
+    for minutes in own:
+        found = compare(stored, (NEW, minutes), (rival, 0.0 if needs_none else minutes), metric)
+        if found is not None:
+            return minutes, found
+    return None
+
+
+def against(problem: str, rival: str, metric: str = "MAE") -> Found | None:
+    """That comparison as the figure of a claim."""
+    found = longest(problem, rival, metric)
+    return None if found is None else _of(found[1], f"today, {found[0]:g} min")
+
+
+def of_0_1(problem: str, method: str, rival: str, group: str | None = None, metric: str = "MAE") -> Found | None:
+    """A ratio of two methods of version 0.1."""
+    found = compare(archived(problem), (method, MINUTES), (rival, MINUTES), metric, group)
+    return None if found is None else _of(found, "version 0.1")
+
+
+def _of(found: Ratio, source: str) -> Found:
+    return Found(found.value, found.low, found.high, " and ".join(map(str, found.seeds)), source)
+
+
+def mean_found(figures: Sequence[Figure], contender: str, minutes: float, metric: str, source: str) -> Found | None:
+    """Mean of a metric over images and seeds."""
+    values = values_of(figures, contender, minutes, metric)
+    if values.size == 0:
+        return None
+    middle, half = mean_and_half_width(values)
+    return Found(middle, middle - half, middle + half, str(len(values)), source, is_ratio=False)
+
+
+def within_on_w2s() -> Found | None:
+    stored = figures("w2s")
+    minutes = max((figure.minutes for figure in stored if figure.contender == NEW), default=0.0)
+    return mean_found(stored, NEW, minutes, "within", f"today, {minutes:g} min")
+
+
+def default_calls() -> Found | None:
+    """CRPS of the presets' 8 calls over that of 32, over the images of all problems."""
+    values = [
+        np.array(
+            [row.value for row in sorted(few_calls()) if (row.model, row.calls, row.metric) == ("gaussian", n, "CRPS")]
+        )
+        for n in (8, 32)
+    ]
+    found = ratio(values[0][None], values[1][None])
+    return None if found is None else _of(found, "today")
+
+
+def beta_and_samples() -> Found | None:
+    """Rank correlation of the spread of samples with the integral of beta, over the pixels of each image."""
+    return mean_found(archived("microscopy"), "cvdm_0_1", MINUTES, "std-beta", "version 0.1")

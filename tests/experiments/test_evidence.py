@@ -1,0 +1,91 @@
+"""The pages say what is stored, and verdicts follow their rules."""
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+import evidence_pages
+from evidence import archive, verdicts
+from evidence.found import Found
+from yardstick.comparison import mean_and_half_width, ratio, values_of
+from yardstick.stored import Figure
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_ratio", "wanted"),
+    [
+        ((0.6, 0.9), True, "yes"),
+        ((1.01, 1.3), True, "no"),
+        ((0.9, 1.1), True, "open"),
+        ((0.96, 1.04), True, "equal"),
+        ((0.96, 0.99), True, "equal"),  # better, but by less than the margin
+        ((0.94, 0.99), True, "yes"),
+        ((0.96, 0.99), False, "yes"),
+        ((0.96, 1.04), False, "open"),
+    ],
+)
+def test_a_verdict_follows_from_the_interval(ends: tuple[float, float], is_ratio: bool, wanted: str) -> None:
+    found = Found(sum(ends) / 2, *ends, "1", "today", is_ratio)
+    assert verdicts.verdict(found, -math.inf, 1.0) == wanted
+
+
+def test_what_is_not_measured_is_open() -> None:
+    assert verdicts.verdict(None, 0.0, 1.0) == "open"
+
+
+def test_a_range_has_two_ends() -> None:
+    found = [
+        Found(value, value - 0.01, value + 0.01, "1", "today", is_ratio=False) for value in (0.8, 0.88, 0.92, 0.95)
+    ]
+    assert [verdicts.verdict(each, 0.85, 0.92) for each in found] == ["no", "yes", "open", "no"]
+
+
+def test_claims_are_few_and_most_are_decided() -> None:
+    words = [line.split("**")[1] for line in verdicts.claim_table() if "**" in line]
+    assert len(words) == len(verdicts.CLAIMS) <= 12
+    assert sum(word != "open" for word in words) >= 8
+    assert len(Path(verdicts.__file__).read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_an_interval_of_a_mean_has_the_spread_of_images_and_of_trainings() -> None:
+    """Student's for one training; with a second that lies elsewhere, it is wider than that of their mean's images."""
+    one = values_of([Figure("a", 1.0, 0, "test", str(n), "x", float(n)) for n in range(5)], "a", 1.0, "x")
+    middle, half = mean_and_half_width(one)
+    assert middle == 2.0
+    assert half == pytest.approx(2.7764451 * math.sqrt(2.5 / 5))
+    two = values_of(
+        [Figure("a", 1.0, s, "test", str(n), "x", n + 4.0 * s) for s in (0, 1) for n in range(5)], "a", 1.0, "x"
+    )
+    assert mean_and_half_width(two)[1] > 2 * half
+
+
+def test_the_archive_is_compared_like_figures_of_today(tmp_path: Path) -> None:
+    lines = ["problem,method,seed,set,image,metric,value"]
+    lines += [f"qpi,{name},0,test,{image},MAE,{value}" for name, value in (("a", 2), ("b", 4)) for image in "xyz"]
+    (tmp_path / "qpi.csv").write_text("\n".join([*lines, "other,a,0,test,x,MAE,7", "qpi,a,0,test,w,MAE,"]) + "\n")
+    figures = archive.archived("qpi", tmp_path, of="qpi")
+    found = ratio(*(values_of(figures, name, archive.MINUTES, "MAE") for name in "ab"))
+    assert found is not None
+    assert (found.value, found.images) == (pytest.approx(0.5), 3)
+
+
+def test_the_pages_say_what_is_stored() -> None:
+    """If this fails: python experiments/evidence_pages.py --write"""
+    assert evidence_pages.differing(ROOT / "docs") == []
+
+
+def test_a_changed_number_is_found_and_written_anew(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("*.png", "*.ipynb", "assets"))
+    shutil.copy(ROOT / "README.md", tmp_path)
+    page = tmp_path / "docs" / "results.md"
+    text = page.read_text(encoding="utf-8")
+    page.write_text(text.replace("**yes**", "**no**", 1), encoding="utf-8")
+    assert evidence_pages.differing(tmp_path / "docs") == ["results.md, claims"]
+    (tmp_path / "docs" / evidence_pages.FOREST).unlink()
+    evidence_pages.write(tmp_path / "docs")
+    assert page.read_text(encoding="utf-8") == text
+    assert "best linear filter" in (tmp_path / "docs" / evidence_pages.FOREST).read_text(encoding="utf-8")
