@@ -85,7 +85,11 @@ def test_only_the_training_can_be_set(teacher: Path, tmp_path: Path) -> None:
 
 def test_restore_calibrate_and_inspect_refuse_other_calls(student: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "image.npy", noise(16, 16))
-    image, out, words = tmp_path / "image.npy", tmp_path / "out.npy", "was taught 2 calls of first_order with eta 0"
+    image, out, words = (
+        tmp_path / "image.npy",
+        tmp_path / "out.npy",
+        "was taught 2 calls of first_order_gaussian with eta 0",
+    )
     assert words in refused("restore", student, image, out, "--steps", "4")
     for side in ("inputs", "targets"):
         (tmp_path / "held" / side).mkdir(parents=True)

@@ -349,7 +349,7 @@ def test_every_pixel_reaches_its_own_end_with_the_papers_schedule() -> None:
     [
         ({"num_samples": 0}, "num_samples is 0; expected a whole number of at least 1"),
         ({"num_steps": -3}, "num_steps is -3"),
-        ({"solver": "heun"}, "2m, first_order, gaussian, algorithm2"),
+        ({"solver": "heun"}, "2m, first_order, gaussian, first_order_gaussian, algorithm2"),
         ({"grid": "cosine"}, "log_snr, uniform"),
         ({"eta": 1.5}, "from 0"),
         ({"solver": "algorithm2", "eta": 0.5}, "leave eta at 0"),

@@ -14,7 +14,7 @@ from sfumato.diffusion.gaussian import amplitudes
 from sfumato.diffusion.sampling import sample
 from sfumato.diffusion.sampling_grid import log_snr_grid
 from sfumato.diffusion.schedule import Schedule
-from sfumato.diffusion.solvers import NoiseLevel, Solver, Step, first_order
+from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Solver, Step, TaughtSolver, ended
 from sfumato.diffusion.student import Student, Teacher
 from sfumato.diffusion.warp import LinearWarp
 from sfumato.system.errors import RecipeError
@@ -24,6 +24,7 @@ CLOCK = LinearWarp(0.3, 1.7)
 RATES = log_uniform_rates((1, 1, 2, 4))
 LEVELS = log_snr_grid(12, 6.0)
 SOLVERS_OF_TEACHERS: list[Solver] = ["2m", "first_order", "gaussian"]
+SOLVERS_OF_STUDENTS: list[TaughtSolver] = ["first_order", "first_order_gaussian"]
 
 
 def gaussian_problem() -> Gaussian:
@@ -36,22 +37,45 @@ def no_noise() -> Tensor:
     raise AssertionError("noise was drawn")
 
 
+@pytest.mark.parametrize("own", SOLVERS_OF_STUDENTS)
 @pytest.mark.parametrize("solver", SOLVERS_OF_TEACHERS)
-def test_one_long_step_lands_where_the_teachers_two_steps_do(solver: Solver) -> None:
+def test_one_long_step_lands_where_the_teachers_two_steps_do(solver: Solver, own: TaughtSolver) -> None:
     """From level to level, at every pixel, in float64: long steps by the lessons end in the teacher's own sample."""
     problem, condition = gaussian_problem(), torch.zeros(1, 1, 2, 4, dtype=torch.float64)
     eps = torch.randn(5, 1, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    lessons = Teacher(problem, LEVELS, solver).lessons(-RATES, condition, eps)
+    lessons = Teacher(problem, LEVELS, solver).lessons(-RATES, condition, eps, own)
     assert len(lessons) == len(LEVELS) // 2
     levels, state = [NoiseLevel.at(-RATES * level) for level in LEVELS[::2]], eps
     for lesson, now, after in zip(lessons, levels, levels[1:], strict=False):
         torch.testing.assert_close(lesson.log_gamma, now.log_gamma, atol=0, rtol=1e-12)
         torch.testing.assert_close(lesson.noisy, state, atol=1e-10, rtol=0)
-        state = first_order(state, Step.between(now, after, lesson.clean, None), 0.0, no_noise)
+        state = SOLVERS[own](state, Step.between(now, after, lesson.clean, None), 0.0, no_noise)
     torch.testing.assert_close(lessons[-1].noisy, state, atol=1e-10, rtol=0)
     how: dict[str, Any] = {"num_steps": 12, "solver": solver, "seed": 0, "initial": eps[:, None]}
     drawn = sample(problem, condition, num_samples=5, **how)[:, 0]
-    torch.testing.assert_close(lessons[-1].clean, drawn, atol=1e-10, rtol=0)
+    last = ended(own, state, levels[-1], lessons[-1].clean)
+    torch.testing.assert_close(last, drawn, atol=1e-10, rtol=0)
+
+
+def test_where_the_posterior_is_the_solvers_gaussian_a_student_has_nothing_to_change() -> None:
+    """Mean 0, standard deviation 1/2: lessons are what the teacher predicts, and one call draws the exact sample."""
+    schedule = Schedule(RATES, CLOCK, reference_rate=6.0)
+    problem = Gaussian(lambda _: schedule, torch.zeros(8).double(), torch.eye(8).double() / 4)
+    condition = torch.zeros(1, 1, 2, 4, dtype=torch.float64)
+    eps = torch.randn(5, 1, 2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    teachers: list[tuple[list[float], Solver, float]] = [
+        (LEVELS, "first_order_gaussian", 1e-9),
+        ([LEVELS[0], LEVELS[6]], "first_order_gaussian", 1e-9),
+    ]
+    teachers += [(LEVELS, "gaussian", 1e-4)]  # which ends with the noise of its last level
+    for levels, solver, tolerance in teachers:
+        for lesson in Teacher(problem, levels, solver).lessons(-RATES, condition, eps, "first_order_gaussian"):
+            found = problem.predict(lesson.noisy, lesson.log_gamma, condition)
+            torch.testing.assert_close(lesson.clean, found, atol=tolerance, rtol=0)
+    how: dict[str, Any] = {"num_steps": 1, "solver": "first_order_gaussian", "seed": 0, "initial": eps[:, None]}
+    drawn = sample(problem, condition, num_samples=5, **how)[:, 0]
+    a, s = amplitudes(-RATES)
+    torch.testing.assert_close(drawn, eps / (a**2 / 4 + s**2).sqrt() / 2, atol=1e-10, rtol=0)
 
 
 def test_a_teachers_states_are_those_of_its_samples_after_each_step() -> None:
@@ -123,18 +147,19 @@ def taught(teacher: Teacher, student: Student, num_steps: int) -> Student:
     return student
 
 
-def test_a_student_of_four_calls_draws_its_exact_teachers_samples() -> None:
+@pytest.mark.parametrize(("solver", "own"), [("2m", "first_order"), ("gaussian", "first_order_gaussian")])
+def test_a_student_of_four_calls_draws_its_exact_teachers_samples(solver: Solver, own: TaughtSolver) -> None:
     """32 calls of the exact denoiser become 16, 8 and 4, for widths and rates that differ; 4096 draws of each pixel."""
     problem, levels = FourKinds(), log_snr_grid(32, 8.0)
-    teacher, table = Teacher(problem, levels, "2m"), Table(levels[::2])
+    teacher, table = Teacher(problem, levels, solver), Table(levels[::2])
     for _ in range(3):
         levels = levels[::2]
-        student = taught(teacher, Student(problem.schedule, table, levels=levels), 200)
-        teacher, table = Teacher(student, levels, "first_order"), copy.deepcopy(table)
+        student = taught(teacher, Student(problem.schedule, table, levels=levels, solver=own), 200)
+        teacher, table = Teacher(student, levels, own), copy.deepcopy(table)
     condition = torch.arange(4, dtype=torch.float64).expand(1, 1, 64, 4)
     how: dict[str, Any] = {"num_samples": 64, "seed": 1}
-    few = sample(student, condition, num_steps=4, solver="first_order", **how)[:, 0, 0].reshape(-1, 4)
-    many = sample(problem, condition, num_steps=32, **how)[:, 0, 0].reshape(-1, 4)
+    few = sample(student, condition, num_steps=4, solver=own, **how)[:, 0, 0].reshape(-1, 4)
+    many = sample(problem, condition, num_steps=32, solver=solver, **how)[:, 0, 0].reshape(-1, 4)
     ratios = few.std(0) / many.std(0)
     assert float((ratios - 1).abs().max()) < 0.01, ratios
     assert float(((few - many) / STD).square().mean().sqrt()) < 0.01

@@ -150,6 +150,13 @@ def test_networks_agree_at_three_sizes(tmp_path: Path, text: str) -> None:
             marks=SLOW,
         ),
         pytest.param(
+            "model: {base: 4, rate_base: 4, num_scales: 2}\nsample: {steps: 2, solver: first_order_gaussian}\n"
+            f"student: {{teacher: {'a' * 64}, teacher_calls: 8, teacher_solver: gaussian, "
+            "solver: first_order_gaussian, levels: [1, 0.5]}",
+            Sampled(3, 2, "first_order_gaussian", 0.0),
+            id="student of gaussian",
+        ),
+        pytest.param(
             "model: {base: 4, rate_base: 4, num_scales: 2, schedule: paper, norm: instance, predicts: noise}\n"
             "sample: {solver: algorithm2, grid: uniform}",
             Sampled(2, 3, "algorithm2", 0.0, grid="uniform"),

@@ -61,7 +61,7 @@ def test_a_student_knows_its_calls_its_teacher_and_no_calibration(teacher: Path,
     assert taught.info.recipe.student is not None
     assert taught.info.recipe.student.teacher == of.sha256 == taught.info.provenance["teacher"]
     assert taught.model.levels == taught.info.recipe.student.levels
-    assert (taught.info.recipe.sample.steps, taught.info.recipe.sample.solver) == (2, "first_order")
+    assert (taught.info.recipe.sample.steps, taught.info.recipe.sample.solver) == (2, "first_order_gaussian")
     assert taught.info.calibration is None
     assert (taught.info.condition, taught.info.target, taught.info.audit) == (
         of.info.condition,
@@ -199,7 +199,7 @@ def test_a_student_can_be_a_teacher(student: Path, tmp_path: Path) -> None:
     one = load(distill(student, tmp_path / "one.safetensors", calls=1, train=chosen, quiet=True))
     taught = one.info.recipe.student
     assert taught is not None
-    assert (taught.teacher_calls, taught.teacher_solver, taught.levels) == (2, "first_order", (1.0,))
+    assert (taught.teacher_calls, taught.teacher_solver, taught.levels) == (2, "first_order_gaussian", (1.0,))
     with pytest.raises(RecipeError, match="a student of 2 calls, and 32 were asked for"):
         taught_recipe(load(student), calls=1, teacher_calls=32)
 
@@ -248,6 +248,17 @@ def test_stored_recipes_without_students_keep_their_meaning(teacher: Path) -> No
     assert Recipe.model_validate(held) == load(teacher).info.recipe
 
 
+def test_stored_students_without_a_solver_take_first_order_steps(student: Path) -> None:
+    held = json.loads(load(student).info.recipe.model_dump_json())
+    del held["student"]["solver"]
+    with pytest.raises(ValueError, match="taught 2 calls of first_order with"):
+        Recipe.model_validate(held)
+    held["sample"]["solver"] = "first_order"
+    recipe = Recipe.model_validate(held)
+    assert recipe.student is not None
+    assert recipe.student.solver == "first_order"
+
+
 def test_minutes_fix_the_number_of_steps_and_leave_one_for_each_halving(teacher: Path, tmp_path: Path) -> None:
     chosen = few(teacher).train
     distill(teacher, tmp_path / "s.safetensors", calls=2, teacher_calls=8, train=chosen, minutes=1e-6, quiet=True)
@@ -262,7 +273,10 @@ def test_the_teacher_of_a_later_halving_is_the_student_before(teacher: Path, stu
     data = prepare(asked, run, load(teacher).info)
     trainer = StudentTrainer(asked, run, data, Ranks.join("cpu"), start_from=teacher)
     assert asked.student is not None
-    for step, weights, solver, calls in ((0, teacher, "gaussian", 8), (11, run.student_file(4), "first_order", 4)):
+    for step, weights, solver, calls in (
+        (0, teacher, "gaussian", 8),
+        (11, run.student_file(4), "first_order_gaussian", 4),
+    ):
         trainer.step = step
         trainer._enter_stage()
         assert isinstance(trainer.average, Student)

@@ -18,7 +18,7 @@ from sfumato.diffusion.model import repeat_batch
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import LAST_NOISE, SamplingGrid, check_taught, grid_of
 from sfumato.diffusion.schedule import Schedule
-from sfumato.diffusion.solvers import SOLVERS, WITHOUT_ETA, NoiseLevel, Past, Solver, Step, remembered
+from sfumato.diffusion.solvers import SOLVERS, WITHOUT_ETA, NoiseLevel, Past, Solver, Step, ended, remembered
 from sfumato.system.bounds import whole
 from sfumato.system.errors import ImageError, ModelFileError
 
@@ -106,7 +106,7 @@ def sample(
     _check_model(model)
     taught: Sequence[float] | None = getattr(model, "levels", None)
     if taught is not None:
-        check_taught(taught, num_steps, solver, eta)
+        check_taught(taught, num_steps, solver, eta, taught_solver=getattr(model, "solver", "first_order"))
     _check_condition(condition)
     shape = torch.Size([num_samples, len(condition), model.target_channels, *condition.shape[2:]])
     _check_initial(condition, initial, shape)
@@ -135,7 +135,7 @@ def sample(
             past = Past(remembered(solver, state, now, clean), step.h)
             state = SOLVERS[solver](state, step, eta, functools.partial(draw, number))
             now = step.after
-        return known.target(predict(state, now))
+        return known.target(ended(solver, state, now, predict(state, now)))
 
 
 @contextlib.contextmanager

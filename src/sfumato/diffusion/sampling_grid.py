@@ -44,7 +44,6 @@ def grid_of(
         taught: Levels of a :class:`~sfumato.diffusion.student.Student`, which is called at these.
     """
     if taught is not None:
-        check_taught(taught, num_steps)
         return list(taught)
     if grid == "log_snr":
         return log_snr_grid(num_steps, schedule.reference_rate, last_noise)
@@ -87,7 +86,9 @@ def uniform_grid(num_steps: int, warp: Warp, like: Tensor) -> list[float]:
     return [value / rho[0] for value in rho]
 
 
-def check_taught(levels: Sequence[float], num_steps: int, solver: str = "first_order", eta: float = 0.0) -> None:
+def check_taught(
+    levels: Sequence[float], num_steps: int, solver: str, eta: float, *, taught_solver: str = "first_order"
+) -> None:
     """Refuse to sample a student in any way but the one that it was taught.
 
     Args:
@@ -95,15 +96,16 @@ def check_taught(levels: Sequence[float], num_steps: int, solver: str = "first_o
         num_steps: As in :func:`sfumato.sample`.
         solver: As in :func:`sfumato.sample`.
         eta: As in :func:`sfumato.sample`.
+        taught_solver: The solver that it was taught.
 
     Raises:
         RecipeError: If another number of calls, solver or eta was asked for.
     """
-    if (num_steps, solver, eta) != (len(levels), "first_order", 0):
+    if (num_steps, solver, eta) != (len(levels), taught_solver, 0):
         raise RecipeError(
             f"{num_steps} network calls of the solver {solver} with eta {eta:g} were asked for, but this model is a "
-            f"student: it was taught {len(levels)} calls of first_order with eta 0 and no others; use these, or sample "
-            "its teacher"
+            f"student: it was taught {len(levels)} calls of {taught_solver} with eta 0 and no others; use these, or "
+            "sample its teacher"
         )
 
 

@@ -9,16 +9,17 @@ where D is the predicted clean image (``first_order``) or its extrapolation from
 step of any length is exact if the prediction stays at D throughout; the solver's error comes from its variation. The
 schedule's drift is diagonal and known in closed form; only the network couples pixels.  [DPM-Solver++]
 
-=============  =====  ==========================================================================
-solver         eta    known as
-=============  =====  ==========================================================================
-first_order    0      DDIM
-first_order    1      ancestral sampling, the posterior of [CVDM App. B.2]
-2m             0      DPM-Solver++(2M), the default
-2m             1      SDE-DPM-Solver++(2M)
-gaussian       0      2m for what is left over by the exact denoiser of a Gaussian of standard deviation 1/2
-algorithm2     --     [CVDM Alg. 2]: the same mean, but noise of the larger variance beta_hat
-=============  =====  ==========================================================================
+====================  =====  ==========================================================================
+solver                eta    known as
+====================  =====  ==========================================================================
+first_order           0      DDIM
+first_order           1      ancestral sampling, the posterior of [CVDM App. B.2]
+2m                    0      DPM-Solver++(2M), the default
+2m                    1      SDE-DPM-Solver++(2M)
+gaussian              0      2m for what is left over by the exact denoiser of a Gaussian of std 1/2
+first_order_gaussian  0      the same without a memory, what students of ``gaussian`` are taught
+algorithm2            --     [CVDM Alg. 2]: the same mean, but noise of the larger variance beta_hat
+====================  =====  ==========================================================================
 
 For 0 < eta < 1 the family differs from DDIM's own interpolation.
 
@@ -31,6 +32,11 @@ closed:
 
 So a Gaussian posterior has its exact width after any number of steps; the solver's error comes from the variation of E.
 As :math:`\sigma \to 0` it becomes ``2m``.
+
+The last prediction ends a sample: for most solvers it is the sample. ``first_order_gaussian`` may end at a level with
+much noise, where a prediction has lost the sample's width; there it goes on along the Gaussian's flow to no noise,
+which leads from z to :math:`z\,\sigma / w`, and adds E, so that a single call has the width of a Gaussian posterior,
+too.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,16 +53,21 @@ __all__ = [
     "Past",
     "Solver",
     "Step",
+    "TaughtSolver",
     "algorithm2",
+    "ended",
     "first_order",
+    "first_order_gaussian",
     "gaussian",
     "remembered",
     "second_order",
 ]
 
-Solver = Literal["2m", "first_order", "gaussian", "algorithm2"]
+Solver = Literal["2m", "first_order", "gaussian", "first_order_gaussian", "algorithm2"]
+TaughtSolver = Literal["first_order", "first_order_gaussian"]
+"""Solvers of students, which remember nothing from step to step."""
 
-WITHOUT_ETA = ("gaussian", "algorithm2")
+WITHOUT_ETA = ("gaussian", "first_order_gaussian", "algorithm2")
 """Solvers that no eta changes."""
 
 _STD = 0.5
@@ -128,6 +139,18 @@ def gaussian(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
     return after / now * state + after / _STD * (angle[1] - angle[0]) * rest
 
 
+def first_order_gaussian(state: Tensor, step: Step, eta: float, draw: Draw) -> Tensor:
+    """:func:`gaussian` with E as it is predicted."""
+    return gaussian(state, step._replace(past=None), eta, draw)
+
+
+def ended(solver: str, state: Tensor, level: NoiseLevel, clean: Tensor) -> Tensor:
+    """The sample, from the last state, its level and the clean image predicted in it."""
+    if solver != "first_order_gaussian":
+        return clean
+    return _STD / _width(level) * state + remembered("gaussian", state, level, clean)
+
+
 def remembered(solver: str, state: Tensor, level: NoiseLevel, clean: Tensor) -> Tensor:
     """What is extrapolated from step to step: the prediction, or for ``gaussian`` what no Gaussian explains, E."""
     if solver != "gaussian":
@@ -150,6 +173,7 @@ SOLVERS: Mapping[str, Callable[[Tensor, Step, float, Draw], Tensor]] = {
     "2m": second_order,
     "first_order": first_order,
     "gaussian": gaussian,
+    "first_order_gaussian": first_order_gaussian,
     "algorithm2": algorithm2,
 }
 """Solvers by name: each takes the state, the step, eta and a source of noise, and returns the state after the step."""

@@ -6,9 +6,14 @@ predicted to be
 
 .. math:: \tilde x = \frac{z'' - (s''/s)\, z}{a'' (1 - e^{-h})}
 
-which is what the student learns, pixel by pixel, so it holds for pixel-wise schedules. The last level has no step to
-take: there the target is the teacher's final image. A student's levels are every second one of its teacher's, and it is
-the teacher of the next student, with half as many calls.
+which is what the student learns, pixel by pixel, so it holds for pixel-wise schedules. A teacher with the solver
+``gaussian`` has students that take its steps, too, without a memory: then
+
+.. math:: \tilde x = G z + \sigma\, \frac{z'' / w'' - z / w}{asinh(\sigma e^{l''}) - asinh(\sigma e^l)}
+
+(:mod:`~sfumato.diffusion.solvers` has the letters), and where the posterior is a Gaussian, a student has nothing to
+change. The last level has no step to take: there the sample is the teacher's. A student's levels are every second one
+of its teacher's, and it is the teacher of the next student, with half as many calls.
 
 The states z are those of the teacher's own samples, not diffused targets: samples of a teacher that is not perfect have
 another distribution, and its student has to know its way there. Two calls of the teacher make a lesson, as with
@@ -27,7 +32,7 @@ from sfumato.diffusion.losses import Losses
 from sfumato.diffusion.model import CVDM, repeat_batch
 from sfumato.diffusion.sampling import Denoiser
 from sfumato.diffusion.schedule import Schedule
-from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Solver, Step, remembered
+from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Solver, Step, TaughtSolver, ended, remembered
 
 __all__ = ["Lesson", "Student", "Teacher", "clean_of_step"]
 
@@ -51,24 +56,27 @@ class Teacher(NamedTuple):
     """Fractions of log gamma at t = 1 at which it is called, an even number of them."""
     solver: Solver
 
-    def lessons(self, end: Tensor, seen: Tensor, eps: Tensor) -> list[Lesson]:
+    def lessons(self, end: Tensor, seen: Tensor, eps: Tensor, solver: TaughtSolver = "first_order") -> list[Lesson]:
         """Draw samples, and turn every two steps on the way into a lesson, one per level of the student.
 
         Args:
             end: Log gamma at t = 1, shape (B, C, *spatial); any axis may have length 1.
             seen: What the denoising network sees of the condition.
             eps: Where sampling starts, shape (B, C, *spatial).
+            solver: Whose single steps the student takes: ``first_order`` or ``first_order_gaussian``.
         """
         levels = [NoiseLevel.at(end * fraction) for fraction in self.levels]
         state, past, lessons = eps, None, list[Lesson]()
         for now, middle, after in zip(levels[:-2:2], levels[1::2], levels[2::2], strict=False):
             halfway = self._walk(state, seen, now, middle, past)
             landed = self._walk(halfway.state, seen, middle, after, halfway.past)
-            lessons.append(Lesson(state, now.log_gamma, clean_of_step(state, landed.state, now, after)))
+            lessons.append(Lesson(state, now.log_gamma, clean_of_step(state, landed.state, now, after, solver)))
             state, past = landed.state, landed.past
         *_, now, last = levels
         reached = self._walk(state, seen, now, last, past).state
-        return [*lessons, Lesson(state, now.log_gamma, self.model.predict(reached, last.log_gamma, seen))]
+        drawn = ended(self.solver, reached, last, self.model.predict(reached, last.log_gamma, seen))
+        clean = drawn - ended(solver, state, now, torch.zeros_like(state))
+        return [*lessons, Lesson(state, now.log_gamma, clean)]
 
     def _walk(self, state: Tensor, seen: Tensor, now: NoiseLevel, after: NoiseLevel, past: Past | None) -> "_Walk":
         clean = self.model.predict(state, now.log_gamma, seen)
@@ -84,10 +92,16 @@ class _Walk(NamedTuple):
     past: Past
 
 
-def clean_of_step(state: Tensor, landed: Tensor, now: NoiseLevel, after: NoiseLevel) -> Tensor:
-    r"""The prediction with which one first-order step leads from ``state`` to ``landed``: the module's formula."""
-    kept = (after.log_s - now.log_s).exp() * state
-    return (landed - kept) / -((after.log_gamma / 2).exp() * torch.expm1(now.half_log_snr - after.half_log_snr))
+def clean_of_step(
+    state: Tensor, landed: Tensor, now: NoiseLevel, after: NoiseLevel, solver: TaughtSolver = "first_order"
+) -> Tensor:
+    """The prediction with which one step leads from ``state`` to ``landed``: a step is linear in both."""
+
+    def step(state: Tensor, clean: Tensor) -> Tensor:
+        return SOLVERS[solver](state, Step.between(now, after, clean, None), 0.0, _no_noise)
+
+    nothing = torch.zeros_like(state)
+    return (landed - step(state, nothing)) / step(nothing, torch.ones_like(state))
 
 
 class Student(CVDM):
@@ -99,6 +113,7 @@ class Student(CVDM):
         schedule: As for a CVDM.
         network: As for a CVDM.
         levels: Fractions of log gamma at t = 1 at which the network is called, from 1 downwards.
+        solver: Whose single steps it takes: ``first_order`` or ``first_order_gaussian``.
         options: Other arguments of a CVDM; the objective is always ``min_snr``.
     """
 
@@ -108,10 +123,12 @@ class Student(CVDM):
         network: Callable[[Tensor], Tensor],
         *,
         levels: Sequence[float],
+        solver: TaughtSolver = "first_order",
         **options: Any,
     ) -> None:
         super().__init__(schedule, network, **(options | {"objective": "min_snr"}))
         self.levels = tuple(levels)
+        self.solver = solver
         self.teacher: Teacher | None = None
         for name, parameter in self.named_parameters():
             parameter.requires_grad_(name.startswith("network."))
@@ -135,7 +152,7 @@ class Student(CVDM):
         with torch.no_grad():
             known = self.read(condition[:number])
             end = known.schedule.log_gamma(condition.new_ones(()))
-            lessons = self.teacher.lessons(end, known.seen, eps[:number])
+            lessons = self.teacher.lessons(end, known.seen, eps[:number], self.solver)
         noisy, clean = (torch.cat(images) for images in zip(*((one.noisy, one.clean) for one in lessons), strict=True))
         log_gamma = torch.cat([one.log_gamma.expand_as(one.noisy) for one in lessons])
         error = clean - self.predict(noisy, log_gamma, repeat_batch(known.seen, len(lessons)))

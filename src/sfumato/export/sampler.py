@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from sfumato.diffusion.colour import noise_for
 from sfumato.diffusion.noise import NoiseField
 from sfumato.diffusion.sampling_grid import grid_of
-from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step, remembered
+from sfumato.diffusion.solvers import SOLVERS, NoiseLevel, Past, Step, ended, remembered
 from sfumato.export.graph import example_size, onnx_library, to_graph
 from sfumato.export.scan import join
 from sfumato.models.intervals import Sampled
@@ -159,7 +159,8 @@ class _Step(nn.Module):
         def draw() -> Tensor:
             return self.noise(number + 1, torch.Size([size, 1, *state.shape[1:]])).flatten(0, 1)
 
-        return SOLVERS[self.sampled.solver](state, step, self.sampled.eta, draw), clean, present + 0, step.h
+        drawn = ended(self.sampled.solver, state, now, clean)
+        return SOLVERS[self.sampled.solver](state, step, self.sampled.eta, draw), drawn, present + 0, step.h
 
 
 class _Finish(nn.Module):

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,7 @@ from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:  # pydantic takes as long to import as a sixth of torch
     from sfumato.models.recipe import ModelRecipe, Recipe
+    from sfumato.models.student_recipe import StudentRecipe
 
 __all__ = ["build_model", "least_weights", "outline"]
 
@@ -37,7 +38,7 @@ def build_model(
     target_channels: int,
     *,
     seed: int = 0,
-    levels: Sequence[float] | None = None,
+    student: "StudentRecipe | None" = None,
 ) -> CVDM:
     """Build the model that a recipe describes, with initial weights that depend only on the seed.
 
@@ -50,7 +51,7 @@ def build_model(
         condition_channels: K.
         target_channels: C.
         seed: Seed of the initial weights.
-        levels: Those of a student, from the `student` section of its recipe.
+        student: The `student` section of a student's recipe.
 
     Raises:
         RecipeError: If the recipe describes no valid model.
@@ -65,7 +66,7 @@ def build_model(
     without_memory = torch.get_default_device().type == "meta"
     try:
         with _seeded(seed), _WithoutMemory() if without_memory else contextlib.nullcontext():
-            result = _assemble(model, condition_channels, target_channels, levels)
+            result = _assemble(model, condition_channels, target_channels, student)
     except (RuntimeError, OverflowError, TypeError) as error:
         raise RecipeError(
             f"networks with base {model.base}, rate_base {model.rate_base} and {model.num_scales} scales "
@@ -76,9 +77,8 @@ def build_model(
 
 def outline(recipe: "Recipe", condition_channels: int, target_channels: int) -> CVDM:
     """Build the model of a recipe without memory for its weights."""
-    levels = None if recipe.student is None else recipe.student.levels
     with torch.device("meta"):
-        return build_model(recipe.model, condition_channels, target_channels, levels=levels)
+        return build_model(recipe.model, condition_channels, target_channels, student=recipe.student)
 
 
 def least_weights(model: "ModelRecipe", condition_channels: int, target_channels: int) -> int:
@@ -105,7 +105,7 @@ def least_weights(model: "ModelRecipe", condition_channels: int, target_channels
 
 
 def _assemble(
-    model: "ModelRecipe", condition_channels: int, target_channels: int, levels: Sequence[float] | None
+    model: "ModelRecipe", condition_channels: int, target_channels: int, student: "StudentRecipe | None"
 ) -> CVDM:
     if model.method == "regression":
         network = _network(model, _mean_channels(model, condition_channels, target_channels), target_channels)
@@ -114,7 +114,7 @@ def _assemble(
     # Built first, so that a seed gives it the same weights for every schedule and methods can be compared in pairs.
     inputs = _input_channels(model, condition_channels, target_channels)
     network = _network(model, inputs, target_channels, _denoiser_size(model))
-    make = CVDM if levels is None else functools.partial(Student, levels=levels)
+    make = CVDM if student is None else functools.partial(Student, levels=student.levels, solver=student.solver)
     return make(
         _schedule(model, condition_channels, target_channels),
         network,

@@ -184,7 +184,7 @@ class SampleRecipe(Section):
 
     steps: Positive = 32
     """Network calls per sample."""
-    solver: Literal["2m", "first_order", "gaussian", "algorithm2"] = "2m"
+    solver: Literal["2m", "first_order", "gaussian", "first_order_gaussian", "algorithm2"] = "2m"
     """Solver for each step."""
     eta: float = Field(default=0.0, ge=0, le=1)
     """Amount of noise added between steps."""

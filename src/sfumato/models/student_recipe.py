@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from sfumato.diffusion.sampling_grid import check_taught
+from sfumato.diffusion.solvers import TaughtSolver
 from sfumato.models.recipe_section import Positive, Section
 
 __all__ = ["StudentRecipe"]
@@ -20,8 +21,10 @@ class StudentRecipe(Section):
     """SHA-256 of the teacher's model file."""
     teacher_calls: Positive = Field(le=_MOST_CALLS)
     """Network calls of the teacher, halved again and again until those of the student are left."""
-    teacher_solver: Literal["2m", "first_order", "gaussian"]
+    teacher_solver: Literal["2m", "first_order", "gaussian", "first_order_gaussian"]
     """Solver of the teacher, with eta 0."""
+    solver: TaughtSolver = "first_order"
+    """Solver whose single steps the student was taught."""
     levels: tuple[float, ...] = Field(min_length=1, max_length=_MOST_CALLS)
     """Fractions of log gamma at t = 1 at which the student's network is called, from 1 downwards."""
 
@@ -37,7 +40,7 @@ class StudentRecipe(Section):
 
     def check(self, num_steps: int, solver: str, eta: float) -> None:
         """Refuse other ways to sample than the one that was taught; see :func:`check_taught`."""
-        check_taught(self.levels, num_steps, solver, eta)
+        check_taught(self.levels, num_steps, solver, eta, taught_solver=self.solver)
 
     @field_validator("levels")
     @classmethod

@@ -62,9 +62,8 @@ class Trainer:
         self.recipe, self.folder, self.data, self.ranks, self.quiet = recipe, folder, data, ranks, True
         settings = recipe.train
         channels = (data.train.condition_channels, data.train.target_channels)
-        levels = None if recipe.student is None else recipe.student.levels
         self.model, self.average = (
-            build_model(recipe.model, *channels, seed=settings.seed, levels=levels) for _ in range(2)
+            build_model(recipe.model, *channels, seed=settings.seed, student=recipe.student) for _ in range(2)
         )
         if start_from is not None:
             self._start_from(start_from)

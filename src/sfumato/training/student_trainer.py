@@ -64,7 +64,7 @@ class StudentTrainer(Trainer):
         """Give the student its levels and its teacher, which has twice as many calls."""
         is_first = 2 * calls == self.student.teacher_calls
         model = self.given.model if is_first else load(self.folder.student_file(2 * calls), device="cpu").model
-        solver = self.student.teacher_solver if is_first else "first_order"
+        solver = self.student.teacher_solver if is_first else self.student.solver
         teacher = Teacher(model.to(self.ranks.device), self._levels(2 * calls), solver)
         for student in (self.model, self.average):
             assert isinstance(student, Student)

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from sfumato.diffusion.sampling_grid import grid_of
+from sfumato.diffusion.solvers import TaughtSolver
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.models.recipe import DataRecipe, Recipe, TrainRecipe
 from sfumato.models.student_recipe import StudentRecipe
@@ -53,11 +54,15 @@ def taught_recipe(
             f"more, such as {number // 2}"
         )
     solver = recipe.sample.solver if recipe.sample.solver != "algorithm2" else "2m"
-    sample = recipe.sample.model_copy(update={"steps": calls, "solver": "first_order", "eta": 0.0})
+    own_solver: TaughtSolver = (
+        "first_order_gaussian" if solver in ("gaussian", "first_order_gaussian") else "first_order"
+    )
+    sample = recipe.sample.model_copy(update={"steps": calls, "solver": own_solver, "eta": 0.0})
     student = StudentRecipe(
         teacher=teacher.sha256,
         teacher_calls=number,
         teacher_solver=solver,
+        solver=own_solver,
         levels=teacher_levels(teacher, number)[:: 2**halvings],
     )
     train = train or recipe.train
