@@ -34,7 +34,7 @@ def full_tables() -> Iterator[str]:
         stored = figures(problem)
         groups = sorted({figure.group for figure in stored if figure.group != "training"})
         for minutes in BUDGETS:
-            yield f"## {problem}, {minutes:g} minutes of one core"
+            yield f"## {problem}, {minutes:g} {'minute' if minutes == 1 else 'minutes'} of one core"
             yield ""
             yield from _table(stored, minutes, groups)
             yield ""
@@ -69,7 +69,7 @@ def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> l
         "MAE / 0.1",
         "CRPS / 0.1",
         "PSNR",
-        *(f"MAE {group}" for group in groups),
+        *(f"MAE {group.replace('_', ' ')}" for group in groups),
         "within",
         "seconds",
     ]
@@ -81,7 +81,7 @@ def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> l
         errors = values_of(stored, name, at, "MAE")
         if not errors.size:
             continue
-        cells = [name]
+        cells = [name.replace("_", " ")]
         for metric in ("MAE", "CRPS"):
             found = compare(stored, (name, at), (REFERENCE, minutes), metric)
             cells.append("" if found is None else str(found))
