@@ -12,13 +12,12 @@ of docs/how_it_works.md). Figures per test field are stored in experiments/resul
 """
 
 import argparse
-import csv
 import itertools
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,6 +41,7 @@ from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
 from yardstick.comparison import ratio
 from yardstick.costs import before_of, timed_in_turn
+from yardstick.rows import read_rows, write_rows
 from yardstick.training import NUM_SAMPLES, with_steps
 
 RESULTS = Path(__file__).parent / "results" / "differing_pixels.csv"
@@ -167,18 +167,11 @@ def run(work: Path, jobs: int) -> None:
 
 def stored() -> list[Row]:
     """All figures that are stored."""
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))[1:]
-    return [Row(row[0], row[1], int(row[2]), row[3], row[4], row[5], float(row[6])) for row in rows]
+    return read_rows(RESULTS, Row)
 
 
-def _store(rows: list[Row]) -> None:
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows([*row[:6], f"{row.value:.5g}"] for row in sorted(rows))
+def _store(rows: Sequence[Row]) -> None:
+    write_rows(RESULTS, Row, sorted(rows))
 
 
 def print_table(*, check: bool) -> None:

@@ -14,7 +14,6 @@ experiments/results/few_calls.csv.
 """
 
 import argparse
-import csv
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -39,6 +38,7 @@ from sfumato.system.device import without_subnormals
 from sfumato.training.distill import distill
 from yardstick.comparison import ratio
 from yardstick.problems import PROBLEMS, Held, Places, held_out
+from yardstick.rows import read_rows, write_rows
 from yardstick.training import NUM_SAMPLES
 
 RESULTS = Path(__file__).parent / "results" / "few_calls.csv"
@@ -195,19 +195,12 @@ def compared_read(mean: Tensor, std: Tensor, wanted: Tensor, truth: Tensor) -> d
 
 def stored() -> list[Row]:
     """All figures that are stored."""
-    if not RESULTS.exists():
-        return []
-    with RESULTS.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))[1:]
-    return [Row(row[0], row[1], int(row[2]), row[3], int(row[4]), row[5], row[6], float(row[7])) for row in rows]
+    return read_rows(RESULTS, Row)
 
 
 def store(rows: Sequence[Row]) -> None:
     """Write all figures."""
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields)
-        writer.writerows([*row[:7], f"{row.value:.5g}"] for row in sorted(rows))
+    write_rows(RESULTS, Row, sorted(rows))
 
 
 def print_table(*, check: bool) -> None:

@@ -1,11 +1,11 @@
 """Figures of cells: one line per test image and metric, in a CSV per problem, and learning curves beside them."""
 
-import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 from yardstick.cells import Cell
+from yardstick.rows import read_rows, write_rows
 
 __all__ = ["RESULTS", "Figure", "curves", "figures", "is_stored", "store", "store_curve"]
 
@@ -37,18 +37,12 @@ class Point(NamedTuple):
 
 def figures(problem: str, results: Path = RESULTS) -> list[Figure]:
     """All that is stored of a problem."""
-    return [
-        Figure(row[0], float(row[1]), int(row[2]), row[3], row[4], row[5], float(row[6]))
-        for row in _rows(results / f"{problem}.csv")
-    ]
+    return read_rows(results / f"{problem}.csv", Figure)
 
 
 def curves(results: Path = RESULTS) -> list[Point]:
     """All learning curves."""
-    return [
-        Point(row[0], row[1], float(row[2]), int(row[3]), float(row[4]), float(row[5]))
-        for row in _rows(results / "curves.csv")
-    ]
+    return read_rows(results / "curves.csv", Point)
 
 
 def is_stored(cell: Cell) -> bool:
@@ -60,28 +54,16 @@ def store(cell: Cell, found: Iterable[Figure], results: Path = RESULTS) -> None:
     """Replace the figures of a cell."""
     own = (cell.contender, cell.minutes, cell.seed)
     kept = [figure for figure in figures(cell.problem, results) if figure[:3] != own]
-    _write(results / f"{cell.problem}.csv", Figure._fields, [*kept, *found])
+    _write(results / f"{cell.problem}.csv", Figure, [*kept, *found])
 
 
 def store_curve(cell: Cell, points: Iterable[tuple[float, float]], results: Path = RESULTS) -> None:
     """Replace the learning curve of a cell."""
     own = (cell.problem, cell.contender, cell.minutes, cell.seed)
     kept = [point for point in curves(results) if point[:4] != own]
-    _write(results / "curves.csv", Point._fields, [*kept, *(Point(*own, *point) for point in points)])
+    _write(results / "curves.csv", Point, [*kept, *(Point(*own, *point) for point in points)])
 
 
-def _rows(path: Path) -> list[list[str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.reader(file))[1:]
-
-
-def _write(path: Path, names: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(
-            sorted([f"{part:.5g}" if isinstance(part, float) else str(part) for part in row] for row in rows)
-        )
+def _write(path: Path, kind: type[NamedTuple], rows: Iterable[tuple[object, ...]]) -> None:
+    """In the order of their texts, which is that of every file stored so far."""
+    write_rows(path, kind, sorted(rows, key=lambda row: [f"{x:.5g}" if isinstance(x, float) else str(x) for x in row]))
