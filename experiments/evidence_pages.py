@@ -4,6 +4,7 @@
     python experiments/evidence_pages.py --write                     # put tables and drawings into README.md and docs
     python experiments/evidence_pages.py --check                     # see that the pages say what is stored; also in CI
     python experiments/evidence_pages.py --pictures --work runs/per_minute   # draw restored images of trained cells
+    python experiments/evidence_pages.py --gallery --work runs/per_minute    # draw the ten pictures of docs/gallery.md
     python experiments/evidence_pages.py --archive                   # print all that is kept of version 0.1's models
 
 Figures come from experiments/per_minute.py, experiments/few_calls.py and, for version 0.1, from trainings that are not
@@ -60,8 +61,14 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit non-zero if a page does not say what is stored")
     parser.add_argument("--archive", action="store_true", help="print what is kept of version 0.1's models")
     parser.add_argument("--pictures", action="store_true", help="draw restored images and schedules of trained cells")
+    parser.add_argument("--gallery", action="store_true", help="draw the ten pictures of docs/gallery.md")
     parser.add_argument("--work", type=Path, default=Path("runs/per_minute"), help="folder of the trained cells")
     arguments = parser.parse_args()
+    if arguments.gallery:
+        from evidence.gallery import draw_gallery
+        from yardstick.problems import Places
+
+        draw_gallery(DOCS / "figures" / "gallery", Places.below(arguments.work))
     if arguments.pictures:
         from evidence.pictures import draw_first, draw_restored, draw_schedules
         from yardstick.problems import Places

@@ -22,7 +22,7 @@ from yardstick.cells import Cell
 from yardstick.problems import Held, Places, held_out
 from yardstick.training import trained
 
-__all__ = ["ROWS", "draw_first", "draw_restored", "draw_schedules", "longest_trained"]
+__all__ = ["ROWS", "draw_first", "draw_restored", "draw_schedules", "longest_trained", "middle", "with_a_planted_spot"]
 
 ROWS = {"phase": ("noise-free", 3), "microscopy": ("test", 60), "w2s": ("test", 4)}
 """Test set and number of the image that is shown of each problem; that of microscopy is a field of F-actin."""
@@ -102,10 +102,11 @@ def _row(problem: str, places: Places) -> Row | None:
     if RunFolder(places.work / plain.name / "run").is_finished():
         estimate = trained(plain, places)(image, number).mean
         shown["regression"] = estimate + ((truth - estimate).mean() if problem == "phase" else 0)
-    return Row(TITLES[problem], {column: _middle(value[0].numpy()) for column, value in shown.items()}, cell.minutes)
+    return Row(TITLES[problem], {column: middle(value[0].numpy()) for column, value in shown.items()}, cell.minutes)
 
 
-def _middle(image: Array, side: int = SIDE) -> Array:
+def middle(image: Array, side: int = SIDE) -> Array:
+    """The square of so many pixels in the middle of an image."""
     corner = [(length - min(length, side)) // 2 for length in image.shape]
     return image[corner[0] : corner[0] + side, corner[1] : corner[1] + side]
 
@@ -118,9 +119,9 @@ def draw_first(path: Path, places: Places) -> None:
     image = held_out("w2s", test_set, places)[number]
     restored = trained(cell, places)(image, number)
     assert restored.samples is not None
-    mean, std = (_middle(value[0].numpy(), SHOWN_SIDE) for value in (restored.mean, restored.samples.std(0)))
-    planted, (row, column) = _planted(mean)
-    measured = _middle(image.condition[0], SHOWN_SIDE)
+    mean, std = (middle(value[0].numpy(), SHOWN_SIDE) for value in (restored.mean, restored.samples.std(0)))
+    planted, (row, column) = with_a_planted_spot(mean)
+    measured = middle(image.condition[0], SHOWN_SIDE)
     found = audit(measured, load(places.work / cell.name / "run" / "model.safetensors"), restored=planted)
     assert found.consistency is not None, found.contradiction
     marks = [(mark.row, mark.column) for mark in found.consistency.unsupported]
@@ -138,7 +139,7 @@ def draw_first(path: Path, places: Places) -> None:
     save_figure(figure, path, dpi=110)
 
 
-def _planted(image: Array) -> tuple[Array, tuple[int, int]]:
+def with_a_planted_spot(image: Array) -> tuple[Array, tuple[int, int]]:
     """The image with a spot as bright as its brightest structures, where it is dark."""
     side = len(image)
     rows, columns = np.mgrid[:side, :side]
