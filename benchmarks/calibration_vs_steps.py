@@ -36,7 +36,8 @@ CALLS = (8, 16, 32, 64, 128, 200, 256, 500)
 NUM_DRAWS = 20_000
 
 SOLVERS: dict[str, dict[str, Any]] = {
-    "2M, eta 0 (default)": {"solver": "2m"},
+    "Gaussian, of presets": {"solver": "gaussian"},
+    "2M, eta 0": {"solver": "2m"},
     "2M, eta 1": {"solver": "2m", "eta": 1.0},
     "DDIM": {"solver": "first_order"},
     "ancestral": {"solver": "first_order", "eta": 1.0},
@@ -151,8 +152,8 @@ def write(table: dict[float, dict[str, dict[int, Quality]]]) -> None:
 def draw(table: dict[float, dict[str, dict[int, Quality]]]) -> None:
     from matplotlib.figure import Figure
 
-    colours = ["#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7"]
-    markers = ["o", "s", "^", "D", "v", "X"]
+    colours = ["#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#cc79a7", "#000000"]
+    markers = ["o", "s", "^", "D", "v", "X", "P"]
     figure = Figure(figsize=(9, 3.8), layout="constrained")
     panels = figure.subplots(1, len(STDS), sharey=True)
     for axes, std in zip(panels, STDS, strict=True):

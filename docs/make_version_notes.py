@@ -10,9 +10,7 @@ __all__ = ["NOTE", "OF_0_1", "with_note"]
 DOCS = Path(__file__).parent
 
 OF_0_1 = (
-    "w2s",
     "calibration",
-    "calibration_vs_steps",
     "one_pass_uncertainty",
     "audit",
     "trust",

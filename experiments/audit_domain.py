@@ -1,11 +1,10 @@
 """Images outside the training distribution, real ones: does the audit warn, and only then?
 
-    python experiments/audit_domain.py --model runs/w2s/channel/model.safetensors --check
+    python experiments/audit_domain.py --model runs/per_minute/w2s/default/4/0/run/model.safetensors --check
 
 The model was trained on W2S; images of the FMD data set (other microscopes, other exposures, other specimens) are out
 of domain, the 15 test images of W2S are not, nor are the three of the field kept for validation. The limit comes from
-the training images alone. A model file of an earlier version has no description of them; it is then made here, from the
-training pairs of the recipe as `experiments/w2s_denoising.py` takes them. The images are found through SFUMATO_DATA.
+the training images alone. The model is one of `experiments/per_minute.py`. The images are found through SFUMATO_DATA.
 
 What was chosen while looking at FMD: that noise is measured in dark and in bright parts too, that the three aspects are
 compared jointly rather than each by itself, and that patches are averaged by the mean. With a single number for the
@@ -13,9 +12,7 @@ noise, aspects apart and the median, 36 of 48 images were warned of and none of 
 """
 
 import argparse
-import dataclasses
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,10 +23,8 @@ from sfumato import load
 from sfumato.audit.run import judge_domain
 from sfumato.data.domain import Judgement
 from sfumato.data.images.io import open_image
-from sfumato.models import recipe as recipes
 from sfumato.models.model_file import LoadedModel
-from sfumato.training.preparation import prepare
-from w2s_denoising import RECIPE, data, noisy_images, write_manifest
+from yardstick.problems import W2S_VALIDATION, Places
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
 from bars import Bars
@@ -42,15 +37,10 @@ OTHERS = {
 """Folder, files, and the channel that is taken."""
 
 
-def described(model: LoadedModel) -> LoadedModel:
-    """The model with a description of its training images."""
-    if model.info.audit.get("domain"):
-        return model
-    recipe = recipes.load(RECIPE)
-    with tempfile.TemporaryDirectory() as folder:
-        place = recipe.data.model_copy(update={"manifest": str(write_manifest(Path(folder)))})
-        audit = prepare(recipe.model_copy(update={"data": place})).audit
-    return dataclasses.replace(model, info=dataclasses.replace(model.info, audit=audit))
+def noisy_images(images: Path, subset: str) -> list[Path]:
+    """The 15 test images of W2S, or the three of the field kept for validation."""
+    part, start = ("test", "") if subset == "test" else ("train", W2S_VALIDATION)
+    return sorted((images / "fluor_denoise_w2s" / part / "noisy").glob(f"{start}*.tif"))
 
 
 def grey(path: Path, channel: int | None) -> NDArray[np.generic]:
@@ -78,9 +68,9 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="fail if a bar is missed")
     options = parser.parse_args()
     bars = Bars()
-    model = described(load(options.model))
-    fmd = list(judged(model, sorted((data().parent / "fluor_denoise_fmd" / "raw").glob("*.png"))))
-    test, validation = (list(judged(model, noisy_images(subset))) for subset in ("test", "validation"))
+    model, images = load(options.model), Places.below(options.model.parent).data
+    fmd = list(judged(model, sorted((images / "fluor_denoise_fmd" / "raw").glob("*.png"))))
+    test, validation = (list(judged(model, noisy_images(images, subset))) for subset in ("test", "validation"))
     bars.report("stated rate of false alarms", fmd[0].false_alarms)
     bars.report("limit, in standard deviations of training images", fmd[0].limit)
     print(f"reasons on {len(fmd)} FMD images: {summary(fmd)}")
@@ -89,7 +79,7 @@ def main() -> None:
     bars.report(f"W2S validation images with a warning, of {len(validation)}", sum(j.is_unlike for j in validation))
     bars.report("largest deviation of a W2S test image", max(float(j.deviations.max()) for j in test))
     for name, (folder, pattern, channel) in OTHERS.items():
-        other = list(judged(model, sorted((data().parent / folder).rglob(pattern)), channel))
+        other = list(judged(model, sorted((images / folder).rglob(pattern)), channel))
         bars.report(
             f"share of {len(other)} images with a warning, {name}", float(np.mean([j.is_unlike for j in other]))
         )

@@ -4,7 +4,7 @@
     python experiments/evidence_pages.py --write                     # put tables and drawings into README.md and docs
     python experiments/evidence_pages.py --check                     # see that the pages say what is stored; also in CI
     python experiments/evidence_pages.py --pictures --work runs/per_minute   # draw restored images of trained cells
-    python experiments/evidence_pages.py --gallery --work runs/per_minute    # draw the ten pictures of docs/gallery.md
+    python experiments/evidence_pages.py --gallery --work runs/per_minute    # draw pictures of docs/gallery.md, w2s.md
     python experiments/evidence_pages.py --archive                   # print all that is kept of version 0.1's models
 
 Figures come from experiments/per_minute.py, experiments/few_calls.py and, for version 0.1, from trainings that are not
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from bars import DOCS, write_table
 from evidence.archive import archive_tables
 from evidence.forest import draw_forest
-from evidence.tables import full_tables, main_table, peers_table, readme_claims
+from evidence.tables import full_tables, main_table, peers_table, readme_claims, w2s_table
 from evidence.verdicts import claim_table
 
 MADE: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
@@ -31,6 +31,7 @@ MADE: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
     ("results.md", "table"): main_table,
     ("results.md", "claims"): claim_table,
     ("comparison.md", "peers"): peers_table,
+    ("w2s.md", "table"): w2s_table,
     ("results/per_minute.md", "tables"): full_tables,
     ("results/version_0_1.md", "tables"): archive_tables,
 }
@@ -61,14 +62,15 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit non-zero if a page does not say what is stored")
     parser.add_argument("--archive", action="store_true", help="print what is kept of version 0.1's models")
     parser.add_argument("--pictures", action="store_true", help="draw restored images and schedules of trained cells")
-    parser.add_argument("--gallery", action="store_true", help="draw the ten pictures of docs/gallery.md")
+    parser.add_argument("--gallery", action="store_true", help="draw the pictures of docs/gallery.md and w2s.md")
     parser.add_argument("--work", type=Path, default=Path("runs/per_minute"), help="folder of the trained cells")
     arguments = parser.parse_args()
     if arguments.gallery:
-        from evidence.gallery import draw_gallery
+        from evidence.gallery import draw_gallery, draw_real
         from yardstick.problems import Places
 
         draw_gallery(DOCS / "figures" / "gallery", Places.below(arguments.work))
+        draw_real(DOCS / "figures" / "w2s_panel.png", Places.below(arguments.work))
     if arguments.pictures:
         from evidence.pictures import draw_first, draw_restored, draw_schedules
         from yardstick.problems import Places

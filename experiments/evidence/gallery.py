@@ -16,16 +16,19 @@ from evidence.found import NEW
 from evidence.pictures import longest_trained, middle, with_a_planted_spot
 from sfumato.audit import audit
 from sfumato.diffusion.noise import NoiseField
+from sfumato.figures.panels import draw_panel
 from sfumato.figures.plotting import new_figure, save_figure
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.restoration.restorer import Restorer
 from yardstick.problems import Held, Places, held_out
 from yardstick.training import NUM_SAMPLES
 
-__all__ = ["GALLERY", "draw_gallery"]
+__all__ = ["GALLERY", "draw_gallery", "draw_real"]
 
 STRUCTURES = {"coated_pits": 7, "endoplasmic_reticulum": 31, "f_actin": 60, "microtubules": 80}
 """Numbers of the test fields that are shown."""
+REAL, REAL_SIDE = (0, 7, 14), 192
+"""Numbers of the real images that are shown, of three fields and labels, and pixels of the middle of each."""
 SIDE, TILE = 96, 48
 GALLERY = (*STRUCTURES, "w2s", "phase", "samples", "interval", "audit", "tiles")
 """Names of the pictures, in the order of the page."""
@@ -90,6 +93,13 @@ def draw_gallery(folder: Path, places: Places) -> None:
     offset = (phase.truth - phase.mean).mean()  # no intensity tells the mean of a phase
     phase = phase._replace(mean=phase.mean + offset, samples=phase.samples + offset)
     _draw(folder / "phase.png", phase.panels("one of two intensities"))
+
+
+def draw_real(path: Path, places: Places) -> None:
+    """Write measured, restored, error bar and truth of three real images."""
+    every = [_drawn("w2s", "test", number, places) for number in REAL]
+    sides = zip(*((each.image.condition[0], each.mean, each.std, each.truth) for each in every), strict=True)
+    draw_panel(path, *(np.stack([middle(image, REAL_SIDE) for image in side]) for side in sides))
 
 
 def _drawn(problem: str, test_set: str, number: int, places: Places) -> Drawn:

@@ -11,7 +11,7 @@ from yardstick.problems import PROBLEMS
 from yardstick.stored import Figure, figures
 from yardstick.tables import full_tables
 
-__all__ = ["NAMES", "full_tables", "main_table", "peers_table", "readme_claims", "rivals_of"]
+__all__ = ["NAMES", "full_tables", "main_table", "peers_table", "readme_claims", "rivals_of", "w2s_table"]
 
 NAMES = {
     "measured": "the measured image",
@@ -66,6 +66,26 @@ def _cells(stored: Mapping[str, Sequence[Figure]], name: str, minutes: float) ->
         error("w2s", "CRPS"),
         ", ".join(share or "-" for share in shares) if any(shares) else "",
     ]
+
+
+def w2s_table() -> Iterator[str]:
+    """Lines of the table of the real images: PSNR of every contender, and whether its error bars are right."""
+    yield "| method | minutes | PSNR, mean | lowest | highest | CRPS | true pixels within 16 samples |"
+    yield "|---" * 7 + "|"
+    stored = figures("w2s")
+    for name, title in NAMES.items():
+        for minutes in sorted({figure.minutes for figure in stored if figure.contender == name}):
+            decibels = values_of(stored, name, minutes, "PSNR")
+            crps, within = (values_of(stored, name, minutes, metric) for metric in ("CRPS", "within"))
+            shown = (
+                f"{minutes:.2g}" if minutes else "",
+                f"{mean_of(decibels):.2f} dB",
+                f"{decibels.mean(0).min():.2f}",
+                f"{decibels.mean(0).max():.2f}",
+                f"{geometric_mean(crps):.3g}" if crps.size else "",
+                f"{mean_of(within):.2f}" if within.size else "",
+            )
+            yield f"| {title} | " + " | ".join(shown) + " |"
 
 
 def peers_table() -> Iterator[str]:

@@ -25,7 +25,7 @@ from sfumato.problems.request import parameters
 from sfumato.system.atomic_files import replace_text
 from sfumato.training.preparation import open_held_out, open_sources
 
-__all__ = ["PROBLEMS", "Held", "Places", "Problem", "held_out", "make_data", "recipe_for"]
+__all__ = ["PROBLEMS", "W2S_VALIDATION", "Held", "Places", "Problem", "held_out", "make_data", "recipe_for"]
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "default_0_1.yaml"
 FIELDS = {"train": 150, "validation": 6, "test": 24}
