@@ -9,6 +9,7 @@ from sfumato.data.batches import check_patch_fits
 from sfumato.data.domain import corners, fingerprint, fit_domain
 from sfumato.data.intensity import RescaledPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
+from sfumato.data.pair_brightness import brightness_note
 from sfumato.data.pair_checks import check_pairs
 from sfumato.data.pair_shifts import Shifts, check_shifts
 from sfumato.data.pairs import SPLITS, Pair
@@ -107,6 +108,8 @@ def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | N
     condition, target = _statistics(recipe, train)
     condition = _with_guesses(recipe, condition, target)
     seen, notes = look_at(train, validation, seed=recipe.train.seed)  # some of the frames that are now in memory
+    if recipe.problem == "pairs" and not isinstance(train, RescaledPairs) and (told := brightness_note(train)):
+        notes.append(told)
     audit = {
         **fingerprint(list(patches(train, recipe))),
         "domain": _domain(train, recipe),
