@@ -11,6 +11,7 @@ from sfumato.data.intensity import RescaledPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
 from sfumato.data.pair_brightness import brightness_note
 from sfumato.data.pair_checks import check_pairs
+from sfumato.data.pair_noise import doubts_of_sides
 from sfumato.data.pair_shifts import Shifts, check_shifts
 from sfumato.data.pairs import SPLITS, Pair
 from sfumato.data.seen import SeenImages, look_at
@@ -102,7 +103,7 @@ def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | N
         return _resumed(run, train, validation)
     doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
     shifts = check_shifts(train) if recipe.problem == "pairs" else Shifts([], [])
-    doubts += shifts.doubts
+    doubts += shifts.doubts + (doubts_of_sides(train) if recipe.problem == "pairs" else [])
     if teacher is not None:
         return _of_teacher(teacher, train, validation, recipe.train.seed, doubts)
     condition, target = _statistics(recipe, train)
