@@ -173,7 +173,7 @@ def test_an_image_that_changes_its_place_among_the_others(model: Path, inputs: P
     """Its noise is that of its place; two images shall not share one."""
     assert restored(model, inputs).code == 0
     image(inputs / "aa.tif", seed=7)
-    refuses(restored(model, inputs), "b.tif was restored differently: first_image 1, now 2")
+    refuses(restored(model, inputs), "b.tif was restored differently: first_image 1, now 2 (images before it")
     assert "aa.tif" not in names(inputs)
 
 

@@ -45,7 +45,7 @@ def test_unpaired_names_are_listed(tmp_path: Path) -> None:
     for folder, names in (("low", ["cell_1", "cell_2"]), ("high", ["cell_1", "cell_02"])):
         for name in names:
             write(tmp_path / folder / f"{name}.npy", ramp(4, 4))
-    words = r"2 of 2 inputs and 2 targets .* the target 'cell_02' looks like the input 'cell_2'; give both"
+    words = r"of 2 inputs and 2 targets, 2 images .* the target 'cell_02' looks like the input 'cell_2'; give both"
     with pytest.raises(PairingError, match=words):
         find_pairs(tmp_path / "low", tmp_path / "high")
     (tmp_path / "empty").mkdir()

@@ -206,7 +206,11 @@ def test_a_model_of_another_library(tmp_path: Path) -> None:
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.safetensors")
-    for name, words in {"nothing": "does not exist", ".": "is not a file", "pipe.safetensors": "is not a file"}.items():
+    for name, words in {
+        "nothing": "does not exist",
+        ".": "is a folder; expected a model file",
+        "pipe.safetensors": "is not a file",
+    }.items():
         with pytest.raises(ModelFileError, match=f"{words}; give the path"):
             load(tmp_path / name)
     with pytest.raises(ModelFileError, match="does not exist"):

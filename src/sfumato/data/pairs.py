@@ -71,7 +71,7 @@ def _unpaired(inputs: AbstractSet[str], targets: AbstractSet[str]) -> PairingErr
     quoted = named([repr(name) for name in lonely])
     hints = (_looks_like(name, inputs, targets) for name in lonely[:_MOST_NAMES])
     return PairingError(
-        f"{len(lonely)} of {len(inputs)} inputs and {len(targets)} targets have no partner: {quoted}"
+        f"of {len(inputs)} inputs and {len(targets)} targets, {len(lonely)} images have no partner: {quoted}"
         f"{next(filter(None, hints), '')}; give both files of a pair the same name, or list the pairs in a manifest"
     )
 

@@ -243,6 +243,10 @@ def open_tensors(path: str | Path, kind: FileKind) -> Iterator[TensorFile]:
     path = Path(path)
     try:
         if not path.is_file():  # opening a pipe would block forever
+            if path.is_dir():
+                inside = path / "model.safetensors"
+                known = inside if inside.is_file() else "the path of a model.safetensors"
+                raise ModelFileError(f"{path} is a folder; expected a model file; give {known}")
             found = "is not a file" if path.exists() else "does not exist"
             raise ModelFileError(f"{path} {found}; give the path of a model.safetensors")
         with path.open("rb") as file:

@@ -122,7 +122,8 @@ def restore_folder(
     if failed:
         raise FailedImagesError(
             f"{len(failed)} of {len(failed) + len(files)} images could not be restored (the others are done):\n"
-            f"{_faults(failed)}\nfix these and rerun the same command to restore what is missing",
+            f"{_faults(failed)}\nfix or replace these and rerun the same command to restore what is missing; if you "
+            "remove them instead, restore into another folder",
             files,
         )
     return files

@@ -23,6 +23,8 @@ _MODEL, _INPUT = "model_sha256", "input_digest"
 _SAID_ONLY = {"sfumato", "notes", "channels", "scale", "offset"}
 """Version, notes added during the work, names of channels, and what follows from the values: no different image."""
 
+_MEANING = {"first_image": " (images before it in the folder were added or removed since)"}
+
 
 def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     """The record of how an image was restored."""
@@ -74,7 +76,7 @@ def differences(told: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]
     keys = (before.keys() & now.keys() if is_without_input(told) else before.keys() | now.keys()) - _SAID_ONLY
     others = [key for key in sorted(keys) if before.get(key) != now.get(key)]
     return ["another input, which was replaced or changed since" if key == _INPUT
-            else f"{key} {before.get(key)}, now {now.get(key)}" for key in others]  # fmt: skip
+            else f"{key} {before.get(key)}, now {now.get(key)}{_MEANING.get(key, '')}" for key in others]  # fmt: skip
 
 
 def check_origin(file: Path, wanted: Mapping[str, Any]) -> bool:

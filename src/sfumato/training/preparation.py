@@ -9,7 +9,9 @@ from sfumato.data.batches import check_patch_fits
 from sfumato.data.domain import corners, fingerprint, fit_domain
 from sfumato.data.intensity import RescaledPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
+from sfumato.data.pair_brightness import brightness_note
 from sfumato.data.pair_checks import check_pairs
+from sfumato.data.pair_noise import doubts_of_sides
 from sfumato.data.pair_shifts import Shifts, check_shifts
 from sfumato.data.pairs import SPLITS, Pair
 from sfumato.data.seen import SeenImages, look_at
@@ -101,12 +103,14 @@ def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | N
         return _resumed(run, train, validation)
     doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
     shifts = check_shifts(train) if recipe.problem == "pairs" else Shifts([], [])
-    doubts += shifts.doubts
+    doubts += shifts.doubts + (doubts_of_sides(train) if recipe.problem == "pairs" else [])
     if teacher is not None:
         return _of_teacher(teacher, train, validation, recipe.train.seed, doubts)
     condition, target = _statistics(recipe, train)
     condition = _with_guesses(recipe, condition, target)
     seen, notes = look_at(train, validation, seed=recipe.train.seed)  # some of the frames that are now in memory
+    if recipe.problem == "pairs" and not isinstance(train, RescaledPairs) and (told := brightness_note(train)):
+        notes.append(told)
     audit = {
         **fingerprint(list(patches(train, recipe))),
         "domain": _domain(train, recipe),
