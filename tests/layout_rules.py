@@ -33,7 +33,7 @@ LEVELS: list[dict[str, str]] = [
     },
     {
         "cli": "parses, calls, prints; no science",
-        "napari_plugin": "restoring by clicking",
+        "napari_plugin": "training, calibrating and restoring by clicking",
     },
 ]
 """From the bottom to the top; a folder may import those of lower levels, and no other."""

@@ -1,12 +1,8 @@
 """The napari plugin, driven in a real viewer as a person would drive it."""
 
 import dataclasses
-import functools
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
@@ -23,61 +19,12 @@ napari = pytest.importorskip("napari", reason="napari is not installed", exc_typ
 pytest.importorskip("qtpy", reason="no Qt binding is installed", exc_type=ImportError)
 
 from qtpy.QtCore import Qt, QTimer  # noqa: E402
-from qtpy.QtWidgets import QApplication  # noqa: E402
 
+from real_viewer import needs_display, opened, process, wait  # noqa: E402
 from sfumato.napari_plugin.layers import Source  # noqa: E402
-from trial_model import write_trial_model  # noqa: E402
 from untrained_models import noise, write_reading_model  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of libraries that are not ours
-
-HAS_DISPLAY = not sys.platform.startswith("linux") or bool(os.environ.get("DISPLAY"))
-needs_display = pytest.mark.skipif(not HAS_DISPLAY, reason="a viewer needs a display with OpenGL, such as Xvfb")
-
-
-@pytest.fixture(scope="module")
-def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_trial_model(tmp_path_factory.mktemp("model") / "trial.safetensors")
-
-
-@functools.cache
-def can_show() -> bool:
-    """Tried in a process of its own: without OpenGL a viewer may take the tests down with it."""
-    program = "import napari; viewer = napari.Viewer(show=True); viewer.screenshot(); viewer.close()"
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=300).returncode == 0
-
-
-@pytest.fixture
-def viewer() -> Iterator[Any]:
-    if not can_show():
-        pytest.skip("a viewer cannot be shown here: it needs OpenGL")
-    viewer = napari.Viewer(show=True)
-    process()
-    yield viewer
-    viewer.close()
-    process()
-
-
-def process() -> None:
-    for _ in range(5):
-        QApplication.processEvents()
-
-
-def wait(until: Callable[[], bool], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not until():
-        QApplication.processEvents()
-        time.sleep(0.001)
-        assert time.monotonic() < end, "it took too long"
-    process()
-
-
-def opened(viewer: Any, name: str, model: Path) -> Any:
-    """A dock widget with a model."""
-    _, widget = viewer.window.add_plugin_dock_widget("sfumato", name)
-    widget.model.open(model)
-    wait(lambda: widget.model.info is not None)
-    return widget
 
 
 def restored(widget: Any, *, whole: bool) -> None:
@@ -119,8 +66,12 @@ def test_the_manifest_is_valid_and_found_by_its_entry_point() -> None:
     assert (entry.name, entry.value) == ("sfumato", "sfumato:napari.yaml")
     manifest = PluginManifest.from_file(Path(sfumato.__file__).parent / "napari.yaml")
     manifest.validate_imports()
-    assert {widget.display_name for widget in manifest.contributions.widgets or ()} == {"Restore", "Schedule"}
-    assert len(manifest.contributions.sample_data or ()) == 2
+    assert {widget.display_name for widget in manifest.contributions.widgets or ()} == {
+        "sfumato",
+        "Restore",
+        "Schedule",
+    }
+    assert len(manifest.contributions.sample_data or ()) == 4
 
 
 @needs_display
@@ -145,8 +96,8 @@ def test_a_person_tries_it(viewer: Any, model_file: Path) -> None:
 
     widget.keep_samples.setChecked(True)
     restored(widget, whole=True)
-    names = [layer.name for layer in viewer.layers]
-    assert names == ["truth", "widefield", "widefield samples", "widefield uncertainty", "widefield mean"]
+    names = [layer.name for layer in viewer.layers if isinstance(layer, napari.layers.Image)]
+    assert names == ["truth", "widefield", "widefield samples", "widefield mean", "widefield uncertainty"]
     alone = sfumato.restore(widefield.data, sfumato.load(model_file), num_samples=2, num_steps=3)
     mean, samples = viewer.layers["widefield mean"], viewer.layers["widefield samples"]
     np.testing.assert_allclose(mean.data, alone.mean, atol=1e-2)  # grey levels of some hundreds
@@ -164,7 +115,7 @@ def test_a_person_tries_it(viewer: Any, model_file: Path) -> None:
     np.testing.assert_allclose(preview.data, mean.data[inside], atol=0.5)
     assert viewer.dims.nsteps[0] == 2  # the slider
 
-    before = len(viewer.layers)
+    before = sum(isinstance(layer, napari.layers.Image) for layer in viewer.layers)
     widget.steps.setValue(500)
     delays = Delays()
     widget.start(whole=True)
@@ -177,13 +128,14 @@ def test_a_person_tries_it(viewer: Any, model_file: Path) -> None:
     wait(lambda: not widget.is_running, 10)
     assert time.monotonic() - stopped < 5
     assert widget.status.text() == "stopped; no layer was added"
-    assert len(viewer.layers) == before
+    assert sum(isinstance(layer, napari.layers.Image) for layer in viewer.layers) == before
 
     widget.steps.setValue(25)
     for attempt in range(3):  # other work on the machine can only make it later
         viewer.layers.events.inserting.connect(delays.stop)
         restored(widget, whole=True)
-        assert len(viewer.layers) == before + 3 * (attempt + 1)
+        images = [layer for layer in viewer.layers if isinstance(layer, napari.layers.Image)]
+        assert len(images) == before + 3 * (attempt + 1)
         late = np.quantile(delays.values, 0.95), max(delays.values)
         print(f"event loop late by {late[0]:.1f} ms (95%), {late[1]:.1f} ms (most) of {len(delays.values)} turns")
         if late[0] < 100 and late[1] < 300:
@@ -275,7 +227,7 @@ def test_a_preview_draws_no_samples_where_the_model_needs_none(viewer: Any, tmp_
 
 
 @needs_display
-def test_errors_are_notifications_with_their_own_text(viewer: Any, model_file: Path, tmp_path: Path) -> None:
+def test_errors_are_shown_whole_in_the_panel(viewer: Any, model_file: Path, tmp_path: Path) -> None:
     from napari.utils.notifications import notification_manager
 
     def told(do: Callable[[], Any], done: Callable[[], bool]) -> list[str]:
@@ -291,17 +243,23 @@ def test_errors_are_notifications_with_their_own_text(viewer: Any, model_file: P
     with pytest.raises(sfumato.system.errors.ModelFileError) as raised:
         sfumato.load(broken)
     assert message == str(raised.value)
+    assert widget.model.error_text == f"error: {message}"
     (message,) = told(lambda: widget.start(whole=True), lambda: True)
     assert "pick a model file" in message
+    assert widget.status.text() == f"error: {message}"
 
     widget.model.open(model_file)
     wait(lambda: widget.model.info is not None)
+    assert not widget.model.error_text
     bad = np.ones((24, 32), np.float32)
     bad[3, 4] = np.nan
     layer = viewer.add_image(bad, name="bad", contrast_limits=(0, 1))
     widget.layer.choose(layer)
     (message,) = told(lambda: widget.start(whole=True), lambda: not widget.is_running)
     assert "has NaN or infinite pixels" in message
+    assert widget.status.text() == f"error: {message}"
+    assert widget.status.height() >= widget.status.document().size().height()
+    assert widget.status.textInteractionFlags() & Qt.TextInteractionFlag.TextSelectableByMouse
     assert widget.restore_button.isEnabled()
     layer = viewer.add_image(np.ones((2, 24, 32), np.float32), name="two", contrast_limits=(0, 1))
     widget.layer.choose(layer, 0)
@@ -510,3 +468,14 @@ def test_ticks_are_few_and_reach_the_top(top: float) -> None:
     assert 3 <= len(marks) <= 6
     assert marks[-1] >= top * (1 - 1e-6)
     assert marks[-2] < top
+
+
+@pytest.mark.parametrize(("low", "top"), [(-1.63, -1.2), (-0.4, 0.3), (-30, 2)])
+def test_ticks_include_what_is_below_zero(low: float, top: float) -> None:
+    from sfumato.napari_plugin.curves import ticks
+
+    marks = ticks(max(top, 0.0), low)
+    assert 3 <= len(marks) <= 7
+    assert marks[0] <= low
+    assert marks[-1] >= top
+    assert 0.0 in marks

@@ -8,14 +8,11 @@ from typer import Argument, Option
 
 from sfumato.cli import arguments
 from sfumato.cli.messages import counting, say, say_device, say_what_is_unknown
-from sfumato.cli.settings import PLACES, with_choice
+from sfumato.cli.settings import with_choice
 from sfumato.system.errors import RecipeError
 
 if TYPE_CHECKING:
-    from sfumato.evaluation.calibrate import Checked
-    from sfumato.models.model_file import ModelInfo
     from sfumato.models.ownership import Written
-    from sfumato.models.recipe import Recipe
 
 __all__ = ["calibrate"]
 
@@ -74,6 +71,7 @@ def calibrate(
     from sfumato.data.sources import evenly_spread
     from sfumato.evaluation.calibrate import calibrate as correct
     from sfumato.evaluation.calibrate import cross_validate, restore_held_out
+    from sfumato.evaluation.held_out_pairs import held_out_recipe
     from sfumato.figures.plotting import matplotlib
     from sfumato.models.hub import is_address
     from sfumato.models.model_file import load
@@ -94,7 +92,7 @@ def calibrate(
         matplotlib()  # report a missing library before hours of sampling
     loaded = load(model, device=say_device(device))
     sampled = Restorer.of(loaded, samples, steps, fast=fast).sampled
-    asked = with_choice(_recipe(loaded.info, held_out), channels, target_channels, scene, times)
+    asked = with_choice(held_out_recipe(loaded.info, held_out), channels, target_channels, scene, times)
     check_outputs(_outputs(model, out, [page, report]), [model, *data_places(asked.data)])
     source = open_held_out(
         asked, split, shares=takes_shares(loaded.info.recipe.problem), named=loaded.info.channels or ()
@@ -111,7 +109,7 @@ def calibrate(
     found = correct(images, sampled=sampled, method=method, level=level, delta=delta, unit=unit)
     changed = set_calibration(model, found, out, sha256=loaded.sha256)  # before pictures, which can fail
     checked = cross_validate(images, found, unit=unit)
-    typer.echo("\n".join(_lines(checked, level, is_fast=fast)))
+    typer.echo("\n".join(checked.lines(level, is_fast=fast)))
     if report is not None:
         from sfumato.evaluation.calibrate import measure_middles
         from sfumato.evaluation.calibration_page import draw_report
@@ -123,7 +121,7 @@ def calibrate(
         from sfumato.evaluation.calibration_page import draw_calibration
 
         draw_calibration(images, found, checked, page)
-    typer.echo(f"intervals: mean +- {found.factor:.4g} x ({found.scale:.4g} std + {found.offset:.4g}), normalised")
+    typer.echo(found.formula)
     say(f"calibrated: {changed}: {found.label}")
 
 
@@ -137,42 +135,3 @@ def _outputs(model: Path, out: Path | None, pictures: list[Path | None]) -> "lis
     if out is not None and not (out.exists() and model.exists() and out.samefile(model)):
         written.append(Written(out, Kind("copy of this model", lambda path: has_weights_of(path, model))))
     return written
-
-
-def _recipe(info: "ModelInfo", place: Path) -> "Recipe":
-    """Return the model's recipe with the held-out pairs as its data."""
-    from sfumato.data.images.ome_zarr import is_zarr
-
-    recipe, problem = info.recipe, "pairs"
-    if not place.exists():
-        raise RecipeError(f"{place} does not exist; expected held-out pairs; check its name")
-    if place.suffix.lower() == ".csv":
-        where = {"manifest": str(place)}
-    elif is_zarr(place):
-        where = {"store": str(place)}
-    elif (place / "inputs").is_dir() and (place / "targets").is_dir():
-        where = {side: str(place / side) for side in ("inputs", "targets")}
-    elif recipe.problem != "pairs":
-        where, problem = {"folder": str(place)}, recipe.problem
-    else:
-        raise RecipeError(
-            f"{place} has no pairs; expected a folder with `inputs` and `targets`, a manifest (.csv) or a packed store"
-        )
-    moved = dict.fromkeys(PLACES) | {"upsample": info.upsamples, "scene": None, "times": None} | where
-    if "store" in where:
-        moved |= {"input_channels": None, "target_channels": None}
-    return recipe.model_copy(update={"data": recipe.data.model_copy(update=moved), "problem": problem})
-
-
-def _lines(checked: "Checked", level: float, *, is_fast: bool) -> list[str]:
-    import numpy as np
-
-    lines = [
-        f"coverage of {len(checked.units)} independent units at {level:g}:",
-        f"  the {'networks' if is_fast else 'samples'}' own interval: {checked.raw.mean():.3f}",
-    ]
-    found = checked.corrected
-    if np.isfinite(found).all():
-        worst = checked.units[int(found.argmin())]
-        lines.append(f"  calibrated on others: {found.mean():.3f}; least {found.min():.3f} ({worst})")
-    return lines

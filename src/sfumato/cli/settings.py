@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from sfumato.models.recipe import DataRecipe, Recipe, TrainRecipe
 
 __all__ = [
-    "PLACES",
     "choice_of",
     "data_of_student",
     "open_tested",
@@ -26,9 +25,6 @@ __all__ = [
     "training_of_student",
     "with_choice",
 ]
-
-PLACES = ("inputs", "targets", "manifest", "folder", "store")
-"""Fields of a recipe's data that say where it is."""
 
 _NO_STAGES = {"mean_share": 0.0, "scale_share": 0.0, "extended_at": []}
 """Of a student, which has stages of its own."""
@@ -48,6 +44,8 @@ def places(given: dict[str, str | None]) -> list[str]:
         >>> places({"folder": "20240312"})[3]
         'data.folder="20240312"'
     """
+    from sfumato.models.data_recipe import PLACES
+
     if not any(given.values()):
         return []
     return [f"data.{name}={json.dumps(given.get(name) or None, ensure_ascii=False)}" for name in PLACES]
@@ -219,6 +217,8 @@ def _as_trained(models: "list[LoadedModel]") -> dict[str, Any]:
 
 def _check_own(data: "DataRecipe", from_recipe: bool, *, what: str = "test images") -> None:
     """Refuse to open the data that a model's recipe names, unless the user asked for it and it is on this machine."""
+    from sfumato.models.data_recipe import PLACES
+
     named = {name: str(getattr(data, name)) for name in PLACES if getattr(data, name)}
     shown = ", ".join(f"{name} {place!r:.100}" for name, place in named.items()) or "none"
     if not from_recipe:

@@ -208,6 +208,18 @@ class Checked:
     raw: NDArray[np.float64]
     corrected: NDArray[np.float64]
 
+    def lines(self, level: float, *, is_fast: bool) -> list[str]:
+        """The coverage at a level, in words; of the networks' own intervals if they drew no samples."""
+        lines = [
+            f"coverage of {len(self.units)} independent units at {level:g}:",
+            f"  the {'networks' if is_fast else 'samples'}' own interval: {self.raw.mean():.3f}",
+        ]
+        if np.isfinite(self.corrected).all():
+            worst = self.units[int(self.corrected.argmin())]
+            least = f"least {self.corrected.min():.3f} ({worst})"
+            lines.append(f"  calibrated on others: {self.corrected.mean():.3f}; {least}")
+        return lines
+
 
 def cross_validate(images: Sequence[HeldOutImage], found: Correction, *, unit: str | None = None) -> Checked:
     """Calibrate repeatedly without some units, and measure which fraction of their pixels is covered.

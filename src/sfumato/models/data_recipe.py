@@ -6,7 +6,10 @@ from pydantic import Field, model_validator
 
 from sfumato.models.recipe_section import Positive, Section
 
-__all__ = ["DataRecipe"]
+__all__ = ["PLACES", "DataRecipe"]
+
+PLACES = ("inputs", "targets", "manifest", "folder", "store")
+"""Fields that say where the data is."""
 
 
 class DataRecipe(Section):

@@ -114,6 +114,11 @@ class Correction:
             raise ValueError(f"the calibration is of draws by {drawn}; expected some draws, steps and noise below 1")
 
     @property
+    def formula(self) -> str:
+        """The intervals, in one line."""
+        return f"intervals: mean +- {self.factor:.4g} x ({self.scale:.4g} std + {self.offset:.4g}), normalised"
+
+    @property
     def label(self) -> str:
         """One sentence, stored with the image, on what the intervals guarantee."""
         inside, count = f"{100 * self.level:g}% of pixels inside", self.num_units

@@ -27,14 +27,14 @@ class Background:
     Attributes:
         total: Final value of ``done``, set by ``work``; 0 before.
         done: Progress so far.
-        failed: Whether an error ended it.
+        error: Text of the error that ended it; empty if none did.
     """
 
     def __init__(
         self, work: Callable[["Background"], Any], *, returned: Callable[[Any], None], finished: Callable[[], None]
     ) -> None:
         self.total = self.done = 0
-        self.failed = False
+        self.error = ""
         self._stopped = False
         self._work, self._returned = work, returned
         self._worker = create_worker(self._run, _start_thread=False, _ignore_errors=True)
@@ -76,7 +76,7 @@ class Background:
             self._returned(result)
 
     def _fail(self, error: Exception) -> None:
-        self.failed = True
+        self.error = str(error) if isinstance(error, SfumatoError) else f"{type(error).__name__}: {error}"
         if not isinstance(error, SfumatoError):
             raise error  # napari shows it with its traceback
         show_error(str(error))

@@ -28,25 +28,28 @@ class Curve(NamedTuple):
 
 
 class CurvePlot(QWidget):
-    """Plots curves against t from 0 to 1, on a vertical axis that starts at 0.
+    """Plots curves against t from 0 to 1, or against another number; its vertical axis starts at 0 if nothing is below.
 
     Args:
         title: Title above the plot.
+        across: Name of the horizontal axis.
 
     Attributes:
         curves: The plotted curves; set by :meth:`show_curves`.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(self, title: str, across: str = "t") -> None:
         super().__init__()
-        self._title = title
+        self._title, self._across, self._span = title, across, (0.0, 1.0)
         self.curves: Sequence[Curve] = ()
         self.setMinimumSize(260, 150)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
 
-    def show_curves(self, curves: Sequence[Curve]) -> None:
-        """Replace the curves."""
-        self.curves = curves
+    def show_curves(
+        self, curves: Sequence[Curve], *, title: str | None = None, span: tuple[float, float] = (0.0, 1.0)
+    ) -> None:
+        """Replace the curves; ``span`` is the first and the last number on the horizontal axis."""
+        self.curves, self._span, self._title = curves, span, self._title if title is None else title
         self.update()
 
     def paintEvent(self, event: Any) -> None:  # noqa: N802, Qt's name
@@ -56,14 +59,17 @@ class CurvePlot(QWidget):
         text = self.palette().color(self.foregroundRole())
         metrics = QFontMetrics(self.font())
         top = max((float(curve.values.max()) for curve in self.curves), default=1.0)
-        marks = ticks(top)
+        marks = ticks(top, min((float(curve.values.min()) for curve in self.curves), default=0.0))
         labels = [f"{mark:g}" for mark in marks]
         left = max(metrics.horizontalAdvance(label) for label in labels) + 12
         line = metrics.height()
         area = QRectF(left, line + 8, self.width() - left - 14, self.height() - 2 * line - line - 16)
 
+        first, last = self._span
+
         def at(time: float, value: float) -> QPointF:
-            return QPointF(area.left() + time * area.width(), area.bottom() - value / marks[-1] * area.height())
+            across, up = (time - first) / (last - first), (value - marks[0]) / (marks[-1] - marks[0])
+            return QPointF(area.left() + across * area.width(), area.bottom() - up * area.height())
 
         painter.setPen(text)
         painter.drawText(QRectF(0, 2, self.width(), line), Qt.AlignmentFlag.AlignHCenter, self._title)
@@ -71,14 +77,15 @@ class CurvePlot(QWidget):
         faint.setAlpha(60)
         for mark, label in zip(marks, labels, strict=True):
             painter.setPen(faint)
-            painter.drawLine(at(0, mark), at(1, mark))
+            painter.drawLine(at(first, mark), at(last, mark))
             painter.setPen(text)
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-            painter.drawText(QRectF(0, at(0, mark).y() - line / 2, left - 6, line), right, label)
-        for time in (0.0, 0.5, 1.0):
-            place = QRectF(at(time, 0).x() - 20, area.bottom() + 2, 40, line)
-            painter.drawText(place, Qt.AlignmentFlag.AlignHCenter, f"{time:g}")
-        painter.drawText(QRectF(left, area.bottom() + 2, area.width() * 0.5, line), Qt.AlignmentFlag.AlignHCenter, "t")
+            painter.drawText(QRectF(0, at(first, mark).y() - line / 2, left - 6, line), right, label)
+        for time in (first, (first + last) / 2, last):
+            x = min(at(time, 0).x(), self.width() - 30)
+            painter.drawText(QRectF(x - 30, area.bottom() + 2, 60, line), Qt.AlignmentFlag.AlignHCenter, f"{time:g}")
+        between = QRectF(left, area.bottom() + 2, area.width() * 0.5, line)
+        painter.drawText(between, Qt.AlignmentFlag.AlignHCenter, self._across)
         self._draw_curves(painter, at, text)
         self._draw_names(painter, QRectF(left, area.bottom() + line + 2, area.width(), line), metrics, text)
 
@@ -87,6 +94,8 @@ class CurvePlot(QWidget):
             painter.setPen(_pen(curve, text))
             points = [at(float(t), float(value)) for t, value in zip(curve.times, curve.values, strict=True)]
             painter.drawPolyline(QPolygonF(points))
+            if len(points) == 1:  # which a line does not show
+                painter.drawEllipse(points[0], 3.0, 3.0)
 
     def _draw_names(self, painter: QPainter, place: QRectF, metrics: QFontMetrics, text: QColor) -> None:
         x = place.left()
@@ -107,10 +116,13 @@ def _pen(curve: Curve, text: QColor) -> QPen:
     return pen
 
 
-def ticks(top: float) -> list[float]:
-    """Three to six round numbers from 0 to at least ``top``: 0, 2, 4, 6 and 8 for 7.3."""
-    if not (math.isfinite(top) and top > 0):
+def ticks(top: float, low: float = 0.0) -> list[float]:
+    """Three to seven round numbers from at most ``low``, or 0, to at least ``top``: 0, 2, 4, 6 and 8 for 7.3."""
+    low = min(low, 0.0)
+    if not (math.isfinite(top) and math.isfinite(low) and top > low):
         return [0.0, 1.0]
-    power = 10.0 ** math.floor(math.log10(top))
-    step = next(step * power for step in (0.2, 0.25, 0.5, 1, 2, 2.5) if top <= 5 * step * power * (1 + 1e-9))
-    return [float(f"{step * i:.6g}") for i in range(math.ceil(top / step - 1e-9) + 1)]
+    high = top - low
+    power = 10.0 ** math.floor(math.log10(high))
+    step = next(step * power for step in (0.2, 0.25, 0.5, 1, 2, 2.5) if high <= 5 * step * power * (1 + 1e-9))
+    ends = math.floor(low / step + 1e-9), math.ceil(top / step - 1e-9)
+    return [float(f"{step * i:.6g}") for i in range(ends[0], ends[1] + 1)]

@@ -1,13 +1,15 @@
 """Turn a napari layer into an image with named axes, and restored images into layers at the same position."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.images.image import PixelSize, check_pixel_size
 from sfumato.data.images.pixels import ArrayImage
+from sfumato.data.images.units import TIMES
 from sfumato.system.errors import ImageError
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ Region: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...]]
 """Frame, corner and size of a region of the restored image."""
 
 _TITLES = {"mean": "mean", "std": "uncertainty", "low": "interval low", "high": "interval high", "samples": "samples"}
+_OVER = 0.6
+"""Opacity of the uncertainty, which lies over the mean."""
 _MOST = {2: (512, 512), 3: (32, 128, 128)}
 """Restored pixels of a preview, per axis: a laptop takes seconds for it."""
 
@@ -77,8 +81,11 @@ class Source:
             scale, translate = np.append(scale, 1.0), np.append(translate, 0.0)
             affine = _embedded(affine, [*range(layer.ndim), None])  # colours do not move
             units, labels = [*units, "pixel"], [*labels, "channel"]
-        axes = _letters(data.ndim, channel_axis, ndim, layer.name)
-        image = ArrayImage.of(data, axes=axes, name=layer.name)
+        times = [axis for axis, unit in enumerate(units) if unit in TIMES or labels[axis].lower() in ("t", "time")]
+        axes = _letters(data.ndim, channel_axis, ndim, layer.name, times)
+        known = {letter: PixelSize.known(width, unit) for letter, width, unit in zip(axes, scale, units, strict=True)}
+        sizes = {letter: size for letter, size in known.items() if size is not None and _has_size(letter, size)}
+        image = replace(ArrayImage.of(data, axes=axes, name=layer.name), pixel_size=sizes)
         return cls(image, ndim, layer.name, scale, translate, tuple(units), tuple(labels), affine)
 
     @property
@@ -155,7 +162,7 @@ class Source:
             first[self._frame_axes] = np.unravel_index(frames[0], [self.image.shape[a] for a in self._frame_axes])
         scale, translate = self.scale * wide, self.translate + self.scale * first
         layers = []
-        for content in sorted(images, key=["samples", "high", "low", "std", "mean"].index):
+        for content in sorted(images, key=["samples", "high", "low", "mean", "std"].index):
             pixels, order = self._arranged(content, images[content], frames)
             new = ["sample" if content == "samples" and place == 0 else "channel" for place in range(len(order))]
             settings = {
@@ -167,11 +174,30 @@ class Source:
                 "affine": _embedded(self.affine, order),
                 "colormap": "magma" if content == "std" else "gray",
                 "contrast_limits": _limits(images["std"] if content == "std" else images["mean"]),
-                "visible": content == "mean",
+                "visible": content in ("mean", "std"),
+                "blending": "additive" if content == "std" else "translucent_no_depth",
+                "opacity": _OVER if content == "std" else 1.0,
                 "metadata": metadata or {},
             }
             layers.append((pixels, settings))
         return layers
+
+    def positions(
+        self, mean: NDArray[np.float32], frames: Sequence[int], frame: int, pixels: Sequence[Sequence[float]]
+    ) -> NDArray[np.float64]:
+        """Where pixels of a restored frame, such as (row, column), are in the data of the mean's layer.
+
+        Args:
+            mean: From :meth:`~sfumato.restoration.interactive.Parts.restore`, with the frames ``frames``.
+            frames: All frames of the image.
+            frame: The one that the pixels are of.
+            pixels: Their places, along the spatial axes.
+        """
+        _, order = self._arranged("mean", mean, frames)
+        places = np.unravel_index(frame, [self.image.shape[axis] for axis in self._frame_axes])
+        known: dict[int | None, float] = dict(zip(self._frame_axes, map(float, places), strict=True))
+        found = [known | dict(zip(self.spatial, pixel, strict=True)) for pixel in pixels]
+        return np.array([[at.get(axis, 0.0) for axis in order] for at in found], float).reshape(-1, len(order))
 
     def _arranged(
         self, content: str, pixels: NDArray[np.float32], frames: Sequence[int]
@@ -201,8 +227,8 @@ class Source:
         return [i for i, letter in enumerate(self.image.axes) if i not in self.spatial and letter != "C"]
 
 
-def _letters(number: int, channel_axis: int | None, ndim: int, name: str) -> str:
-    """Axes of a layer's data: C, the spatial ones last, and the frame axes before those."""
+def _letters(number: int, channel_axis: int | None, ndim: int, name: str, times: Sequence[int] = ()) -> str:
+    """Axes of a layer's data: C, the spatial ones last, and the frame axes before those, of which one may be a time."""
     others = [axis for axis in range(number) if axis != channel_axis]
     free = ["Z", "T", "S"] if ndim == 2 else ["T", "S"]
     if not ndim <= len(others) <= ndim + len(free):
@@ -212,8 +238,19 @@ def _letters(number: int, channel_axis: int | None, ndim: int, name: str) -> str
             "of frames before them; choose another layer or axis of channels"
         )
     letters = dict(zip(others[-ndim:], "ZYX"[-ndim:], strict=True))
-    letters |= dict(zip(reversed(others[:-ndim]), free, strict=False))
+    letters |= {axis: "T" for axis in others[:-ndim] if axis in times[:1]}
+    left = [axis for axis in others[:-ndim] if axis not in letters]
+    letters |= dict(zip(reversed(left), [letter for letter in free if letter not in letters.values()], strict=False))
     return "".join(letters.get(axis, "C") for axis in range(number))
+
+
+def _has_size(letter: str, size: PixelSize) -> bool:
+    """Whether an axis may have a pixel size: a length for X, Y and Z, a time for T."""
+    try:
+        check_pixel_size({letter: size}, letter)
+    except ImageError:
+        return False
+    return True
 
 
 def _after_scale(layer: "Image", scale: NDArray[np.float64], translate: NDArray[np.float64]) -> NDArray[np.float64]:

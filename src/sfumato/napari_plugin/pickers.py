@@ -12,13 +12,15 @@ from qtpy.QtCore import Qt, Signal
 from sfumato.models.bundled import bundled_models
 from sfumato.napari_plugin.background import Background
 from sfumato.napari_plugin.layers import channel_choices
+from sfumato.napari_plugin.panel import wrapped
+from sfumato.napari_plugin.said import Said
 
 if TYPE_CHECKING:
     from napari.viewer import Viewer
 
     from sfumato.models.model_file import LoadedModel, ModelInfo
 
-__all__ = ["LayerPicker", "ModelPicker", "boxed", "load_model", "wrapped"]
+__all__ = ["LayerPicker", "ModelPicker", "load_model", "narrow_list"]
 
 
 @functools.lru_cache(maxsize=2)
@@ -39,24 +41,7 @@ def load_model(path: Path, device: str, user: str) -> "LoadedModel":
     return _loaded(path, path.stat().st_mtime_ns if path.exists() else 0, device, user)
 
 
-def boxed(title: str, content: QtWidgets.QWidget | QtWidgets.QLayout) -> QtWidgets.QGroupBox:
-    """Put a widget or a layout into a box with a title."""
-    box = QtWidgets.QGroupBox(title)
-    if isinstance(content, QtWidgets.QLayout):
-        box.setLayout(content)
-    else:
-        QtWidgets.QVBoxLayout(box).addWidget(content)
-    return box
-
-
-def wrapped(text: str = "") -> QtWidgets.QLabel:
-    """Make a label that wraps its lines, so that a dock widget stays narrow."""
-    label = QtWidgets.QLabel(text)
-    label.setWordWrap(True)
-    return label
-
-
-def _narrow_list() -> QtWidgets.QComboBox:
+def narrow_list() -> QtWidgets.QComboBox:
     """Make a list that may be narrower than its longest entry, so that a dock widget stays narrow."""
     box = QtWidgets.QComboBox()
     box.setSizeAdjustPolicy(QtWidgets.QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
@@ -79,7 +64,7 @@ class ModelPicker(QtWidgets.QWidget):
         self.path: Path | None = None
         self.info: ModelInfo | None = None
         self._reading: Background | None = None
-        self._list = _narrow_list()
+        self._list = narrow_list()
         self._list.addItem("choose a model file", None)
         for path in bundled_models():
             self._list.addItem(f"{path.stem} (comes with sfumato)", path)
@@ -90,6 +75,7 @@ class ModelPicker(QtWidgets.QWidget):
         self._card = wrapped()
         self._card.setTextFormat(Qt.TextFormat.RichText)
         self._card.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._error = Said()
         row = QtWidgets.QHBoxLayout()
         row.addWidget(self._list, 1)
         row.addWidget(button)
@@ -98,6 +84,12 @@ class ModelPicker(QtWidgets.QWidget):
         column.addLayout(row)
         if not is_small:
             column.addWidget(self._card)
+        column.addWidget(self._error)
+
+    @property
+    def error_text(self) -> str:
+        """Why the last file could not be read; empty if it could."""
+        return self._error.text()
 
     @property
     def card_text(self) -> str:
@@ -105,7 +97,7 @@ class ModelPicker(QtWidgets.QWidget):
         return str(self._card.text())
 
     def open(self, path: str | Path) -> None:
-        """Read the header of a model file and show its card; errors are shown as napari notifications."""
+        """Read the header of a model file and show its card; errors are shown below it, and as napari notifications."""
         path = Path(path)
 
         def work(_: Background) -> Any:
@@ -117,6 +109,7 @@ class ModelPicker(QtWidgets.QWidget):
         if self._reading is not None:
             self._reading.stop()
         self._card.setText(f"reading {path.name} …")
+        self._error.say("")
         self._reading = reading = Background(
             work, returned=lambda found: self._show(path, *found), finished=lambda: self._finish(reading)
         )
@@ -129,17 +122,17 @@ class ModelPicker(QtWidgets.QWidget):
         )
         self._card.setText(f"<table>{rows}</table>")
         self._list.setToolTip(self._card.text())
-        place = self._list.findData(path)
-        if place < 0:
-            self._list.addItem(path.name, path)
-            place = self._list.count() - 1
-        self._list.setCurrentIndex(place)
+        places = [place for place in range(1, self._list.count()) if _is_same(self._list.itemData(place), path)]
+        if not places:  # Qt itself would compare identities, and list a path once more each time
+            self._list.addItem(f"{path.parent.name}/{path.name}", path)
+        self._list.setCurrentIndex(places[0] if places else self._list.count() - 1)
         self.changed.emit()
 
     def _finish(self, reading: Background) -> None:
-        if self._reading is reading and reading.failed:
+        if self._reading is reading and reading.error:
             self.path = self.info = None
             self._card.setText("")
+            self._error.say_error(reading.error)
             self._list.setCurrentIndex(0)
             self.changed.emit()
 
@@ -154,6 +147,10 @@ class ModelPicker(QtWidgets.QWidget):
         )
         if path:
             self.open(path)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
 
 
 def _card(info: "ModelInfo") -> dict[str, str]:
@@ -203,16 +200,21 @@ def _normalisation(info: "ModelInfo") -> str:
 
 
 class LayerPicker(QtWidgets.QWidget):
-    """Picks an image layer of the viewer and its channel axis."""
+    """Picks an image layer of the viewer and its channel axis.
+
+    Args:
+        viewer: The viewer.
+        follows: Whether the layer that is selected in the viewer is picked.
+    """
 
     changed = Signal()
     """The layer or its channel axis has changed."""
 
-    def __init__(self, viewer: "Viewer") -> None:
+    def __init__(self, viewer: "Viewer", *, follows: bool = False) -> None:
         super().__init__()
         self._viewer = viewer
-        self._layers = _narrow_list()
-        self._channels = _narrow_list()
+        self._layers = narrow_list()
+        self._channels = narrow_list()
         self._channels.setToolTip("Axis of the layer that holds the channels the model takes together")
         form = QtWidgets.QFormLayout(self)
         form.setContentsMargins(0, 0, 0, 0)
@@ -222,7 +224,11 @@ class LayerPicker(QtWidgets.QWidget):
         self._channels.currentIndexChanged.connect(lambda _: self.changed.emit())
         for event in (viewer.layers.events.inserted, viewer.layers.events.removed, viewer.layers.events.reordered):
             event.connect(self._list_layers)
+        if follows:
+            viewer.layers.selection.events.active.connect(self._follow)
         self._list_layers()
+        if follows:
+            self._follow()
 
     @property
     def layer(self) -> Image | None:
@@ -239,6 +245,13 @@ class LayerPicker(QtWidgets.QWidget):
         self._layers.setCurrentIndex([self._layers.itemData(i) for i in range(self._layers.count())].index(layer))
         axes = [self._channels.itemData(i) for i in range(self._channels.count())]
         self._channels.setCurrentIndex(axes.index(channel_axis))
+
+    def _follow(self, event: Any = None) -> None:
+        """Pick the layer that was selected in the viewer, if it is an image that may be restored."""
+        active = self._viewer.layers.selection.active
+        for place in range(self._layers.count()):
+            if self._layers.itemData(place) == active:  # napari wraps what it gives to plugins
+                self._layers.setCurrentIndex(place)
 
     def _list_layers(self, event: Any = None) -> None:
         chosen = self.layer

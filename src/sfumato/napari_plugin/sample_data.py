@@ -5,11 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["microtubules", "time_series"]
+__all__ = ["held_out_pairs", "microtubules", "time_series", "training_pairs"]
 
 LayerData = tuple[NDArray[Any], dict[str, Any], str]
 
 _SEED, _SIDE, _PHOTONS = 8, 128, 15
+_TRAINING, _HELD_OUT = range(100, 112), range(200, 212)
+"""Cells of the pairs; each is a field of its own."""
 
 
 def microtubules() -> list[LayerData]:
@@ -27,6 +29,30 @@ def time_series() -> list[LayerData]:
     settings = _settings("widefield frames", 1.0)
     one = {"scale": (1.0, *settings["scale"]), "units": ("pixel", *settings["units"]), "axis_labels": ("t", "y", "x")}
     return [(frames, {**settings, **one, "translate": (0.0, *settings["translate"])}, "image")]
+
+
+def training_pairs() -> list[LayerData]:
+    """Twelve fields and their truth, to train on."""
+    return _pairs("training", _TRAINING)
+
+
+def held_out_pairs() -> list[LayerData]:
+    """Twelve other fields and their truth, to calibrate with."""
+    return _pairs("held out", _HELD_OUT)
+
+
+def _pairs(name: str, cells: range) -> list[LayerData]:
+    widefield, truth = (np.stack(images) for images in zip(*map(_imaged, cells), strict=True))
+    return [
+        (truth, _framed(_settings(f"{name} truth", 0.5, visible=False)), "image"),
+        (widefield, _framed(_settings(f"{name} widefield", 1.0)), "image"),
+    ]
+
+
+def _framed(settings: dict[str, Any]) -> dict[str, Any]:
+    """The same settings with a first axis that counts fields."""
+    one = {"scale": (1.0, *settings["scale"]), "translate": (0.0, *settings["translate"])}
+    return {**settings, **one, "units": ("pixel", *settings["units"]), "axis_labels": ("field", "y", "x")}
 
 
 def _imaged(cell: int) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:

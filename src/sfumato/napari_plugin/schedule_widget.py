@@ -11,7 +11,8 @@ from qtpy.QtWidgets import QVBoxLayout, QWidget
 from sfumato.napari_plugin.background import Background
 from sfumato.napari_plugin.curves import COLOURS, Curve, CurvePlot
 from sfumato.napari_plugin.layers import Source
-from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker, boxed, load_model, wrapped
+from sfumato.napari_plugin.panel import boxed, wrapped
+from sfumato.napari_plugin.pickers import LayerPicker, ModelPicker, load_model
 from sfumato.system.errors import SfumatoError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class ScheduleWidget(QWidget):
     def __init__(self, napari_viewer: "Viewer") -> None:
         super().__init__()
         self._viewer = napari_viewer
-        self.model, self.layer = ModelPicker(is_small=True), LayerPicker(napari_viewer)
+        self.model, self.layer = ModelPicker(is_small=True), LayerPicker(napari_viewer, follows=True)
         self.beta, self.gamma = CurvePlot("β(t): how fast noise enters"), CurvePlot("γ(t): signal that is left")  # noqa: RUF001
         self.text = wrapped(_HINT)
         self._known: OrderedDict[tuple[Any, ...], Any] = OrderedDict()

@@ -57,6 +57,9 @@ class Parts:
 
     Attributes:
         sampled: How the samples are drawn, if any.
+        measured: The image.
+        regions: How parts of it are restored.
+        batch: Samples that go through the network together.
         field: The part that is restored.
         contents: Names of the images: ``mean``, ``std`` (not of a regression), ``low`` and ``high`` (calibrated
             models), ``samples``.
@@ -82,7 +85,7 @@ class Parts:
         restorer = Restorer.of(model, num_samples, num_steps, fast=fast)
         if fast:
             check_fast({"keep_samples": keep_samples})
-        self._measured, self._model = measured, model
+        self.measured, self._model = measured, model
         self.sampled, self.label = restorer.sampled, restorer.label
         whole = FieldOfView(tuple(range(measured.num_frames)), (0,) * len(measured.spatial), measured.spatial)
         self.field = field or whole
@@ -107,16 +110,16 @@ class Parts:
             chunk=_CHUNK[len(measured.spatial)] if field is None else -(-max(field.size) // grid) * grid,
             memory=_MEMORY,
         )
-        self._batch = layout.batch
+        self.batch = layout.batch
         chunk = layout.chunk if field is None else field.size
         restorer = replace(restorer, tile=layout.tile, sampling_halo=layout.sampling_halo)
-        self._regions = Regions(restorer, measured, seed, chunk=chunk, halo=(layout.halo,) * len(chunk))
+        self.regions = Regions(restorer, measured, seed, chunk=chunk, halo=(layout.halo,) * len(chunk))
 
     @property
     def num_calls(self) -> int:
         """Total that ``on_call`` counts up to: network calls times the samples in each."""
-        regions = len(self._tasks()) + int(self._regions.needs_statistics)
-        return len(self.field.frames) * regions * self._regions.restorer.num_calls
+        regions = len(self._tasks()) + int(self.regions.needs_statistics)
+        return len(self.field.frames) * regions * self.regions.restorer.num_calls
 
     def restore(self, on_call: Callable[[int], None] | None = None) -> Images:
         """Compute all results: samples of shape (N, frames, C, *size), all others (frames, C, *size).
@@ -125,13 +128,13 @@ class Parts:
             on_call: Called after every network call with the number of samples in it; an exception it raises ends the
                 work.
         """
-        self._regions = replace(self._regions, on_call=on_call)
+        self.regions = replace(self.regions, on_call=on_call)
         results = {content: np.empty(self._shape(content), np.float32) for content in self.contents}
         for place, frame in enumerate(self.field.frames):
             for task in self._tasks():
                 starts = [c - f for c, f in zip(task.corner, self.field.corner, strict=True)]
                 where: Index = (..., *(slice(c, c + s) for c, s in zip(starts, task.size, strict=True)))
-                images = self._regions.restore(frame, task, self._outputs, self._batch)
+                images = self.regions.restore(frame, task, self._outputs, self.batch)
                 for output, image in zip(self._outputs, images, strict=True):
                     if output.content == "sample":
                         results["samples"][output.number, place, *where] = image
@@ -144,9 +147,9 @@ class Parts:
         return (*lead, len(self.field.frames), self._model.info.target_channels, *self.field.size)
 
     def _tasks(self) -> list[Task]:
-        spatial, halo, field = self._measured.spatial, self._regions.halo, self.field
+        spatial, halo, field = self.measured.spatial, self.regions.halo, self.field
         if field.size == spatial:
-            plan = Plan((spatial,), self._regions.chunk, halo)
+            plan = Plan((spatial,), self.regions.chunk, halo)
             return [plan.task(number) for number in range(plan.num_tasks)]
         # It sees a region that starts on the networks' grid, as chunks of the whole image do.
         return [Task.within(spatial, field.corner, field.size, halo, stride(self._model.model))]

@@ -5,19 +5,25 @@ the image was cut. If an image has the same record, the same command would produ
 """
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sfumato.data.images.sidecar import needs_sidecar, origin_of, sidecar_of
+from sfumato.data.pixel_hash import pixel_hash
 from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
+from sfumato.models.intervals import NO_SAMPLES, Correction
+from sfumato.restoration.interactive import Parts
 from sfumato.restoration.outputs import Output
 from sfumato.restoration.planning import Restoration
+from sfumato.restoration.restorer import Restorer
 from sfumato.system.errors import ImageError
 from sfumato.system.version import __version__
 
-__all__ = ["check_origin", "differences", "is_without_input", "provenance"]
+__all__ = ["check_origin", "differences", "is_without_input", "provenance", "provenance_in_memory"]
 
 _MODEL, _INPUT = "model_sha256", "input_digest"
 _SAID_ONLY = {"sfumato", "notes", "channels", "scale", "offset"}
@@ -28,7 +34,7 @@ _MEANING = {"first_image": " (images before it in the folder were added or remov
 
 def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
     """The record of how an image was restored."""
-    job, settings = restoration.job, restoration.model.info.recipe.sample
+    job = restoration.job
     notes: dict[str, Any] = {"sfumato": __version__, _MODEL: job.model_sha256, _INPUT: job.source_identity.digest}
     notes |= {"seed": job.seed, "axes": job.source_axes, "on_target_grid": job.source_on_target_grid}
     notes |= {"chunk": list(job.plan.chunk), "halo": list(job.plan.halo), "tile": job.tile}
@@ -40,15 +46,41 @@ def provenance(restoration: Restoration, output: Output) -> dict[str, Any]:
         notes["passed_through"], names = True, restoration.measured.all_names
     notes |= {"channels": list(names)} if names else {}
     notes |= {} if job.sampling_halo is None else {"sampling_halo": job.sampling_halo}
-    if not restoration.model.model.draws_samples:
-        return {**notes, "content": "regression"}
-    if job.is_fast:
+    drawn = {"batch": job.batch, "first_image": job.first_image}
+    return notes | _of_samples(restoration.restorer, restoration.correction, output, drawn)
+
+
+def provenance_in_memory(parts: Parts, output: Output) -> dict[str, Any]:
+    """The record of an image that was restored in memory, for when it is saved.
+
+    Its input is recognised by a hash of some of its pixels, since it may never have been a file.
+    """
+    regions, measured = parts.regions, parts.measured
+    restorer = regions.restorer
+    reads = [partial(measured.read, frame) for frame in parts.field.frames]
+    seen = [str(pixel_hash(read, measured.channels, measured.spatial)) for read in reads]
+    digest = hashlib.blake2b("/".join(seen).encode(), digest_size=16).hexdigest()
+    notes: dict[str, Any] = {"sfumato": __version__, _MODEL: restorer.model.sha256, _INPUT: f"pixels {digest}"}
+    notes |= {"seed": regions.seed, "axes": measured.source_axes, "on_target_grid": False}
+    notes |= {"chunk": list(regions.chunk), "halo": list(regions.halo), "tile": restorer.tile}
+    notes |= {} if restorer.sampling_halo is None else {"sampling_halo": restorer.sampling_halo}
+    drawn = {"batch": parts.batch, "first_image": regions.first_image}
+    return notes | _of_samples(restorer, restorer.correction, output, drawn)
+
+
+def _of_samples(restorer: Restorer, found: Correction | None, output: Output, drawn: dict[str, Any]) -> dict[str, Any]:
+    """How the samples were drawn, if any, what the intervals promise, and what an image is of them."""
+    if not restorer.model.model.draws_samples:
+        return {"content": "regression"}
+    sampled = restorer.sampled
+    notes: dict[str, Any] = {}
+    if sampled == NO_SAMPLES:
         notes |= {"samples": 0, "fast": "no samples were drawn: mean and standard deviation are the networks' own"}
     else:
-        notes |= {"samples": job.num_samples, "steps": job.num_steps, "solver": settings.solver, "eta": settings.eta}
-        notes |= {"last_noise": settings.last_noise} if settings.grid == "log_snr" else {"grid": settings.grid}
-        notes |= {"batch": job.batch, "first_image": job.first_image}
-    found = restoration.correction
+        notes |= {"samples": sampled.num_samples, "steps": sampled.num_steps}
+        notes |= {"solver": sampled.solver, "eta": sampled.eta}
+        notes |= {"last_noise": sampled.last_noise} if sampled.grid == "log_snr" else {"grid": sampled.grid}
+        notes |= drawn
     if found is not None:
         notes |= {"intervals": found.label, "calibration": found.method}
     contents = {

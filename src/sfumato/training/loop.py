@@ -9,7 +9,7 @@ import gc
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +85,16 @@ class Trainer:
         if data.validation is not None and ranks.is_first:
             self.validation = Validation(data.validation, data.condition, data.target, recipe.data.patch)
 
-    def run(self, *, workers: int | None = None, quiet: bool = False) -> None:
-        """Train until the last step with regular checkpoints; resumes from the newest one."""
+    def run(
+        self, *, workers: int | None = None, quiet: bool = False, is_stopped: Callable[[], bool] | None = None
+    ) -> None:
+        """Train until the last step, or until it is stopped, with checkpoints; resumes from the newest one."""
         self._resume()
         settings, last = self.recipe.train, self.recipe.train.steps
         self.quiet = quiet or not self.ranks.is_first
         self.dashboard = Dashboard(self.folder.tensorboard, step=self.step, active=self.ranks.is_first)
         bar = Bar("training", last, done=self.step, quiet=self.quiet)
-        with StopSignals() as stop, self._ahead(workers) as batches, contextlib.closing(self.dashboard), bar:
+        with StopSignals(is_stopped) as stop, self._ahead(workers) as batches, contextlib.closing(self.dashboard), bar:
             for batch in batches:
                 started = time.perf_counter()
                 values = self.advance(batch)

@@ -17,7 +17,7 @@ from sfumato.training.run_folder import RunFolder
 from sfumato.training.same_run import check_inputs, same_recipe
 from sfumato.training.student_trainer import StudentTrainer
 from sfumato.training.taught_recipe import teacher_of
-from sfumato.training.verdict import say_verdict
+from sfumato.training.verdict import told_verdict
 
 __all__ = ["train"]
 
@@ -34,6 +34,8 @@ def train(
     minutes: float | None = None,
     start_from: str | Path | None = None,
     quiet: bool = False,
+    tell: Callable[[str], None] | None = None,
+    is_stopped: Callable[[], bool] | None = None,
 ) -> RunFolder:
     """Train a model from a recipe, or resume the run that is already in ``out``.
 
@@ -47,6 +49,9 @@ def train(
             steps, except a student's.
         start_from: A model file with the initial weights; the teacher, for the recipe of a student.
         quiet: Show no progress on the terminal.
+        tell: Called with each line instead, for a program that has no terminal; no progress bar is shown then.
+        is_stopped: Asked after every step; when it says so, the state is saved, as after Ctrl-C. In a thread that is
+            not the main one, this is the only way to stop.
 
     Returns:
         The run folder; its ``model_file`` is the trained model.
@@ -56,9 +61,9 @@ def train(
             themselves.
         RunError: If the folder holds another run, is in use by another training or cannot be written; if the run was
             started with other images; if a student is given no teacher or another; or if the loss is not finite.
-        KeyboardInterrupt: After Ctrl-C or SIGTERM, once the state has been saved.
+        KeyboardInterrupt: After Ctrl-C, SIGTERM or ``is_stopped``, once the state has been saved.
     """
-    folder = RunFolder(out)
+    folder, say = RunFolder(out), tell or _print
     check_outputs(folder.files(), [*data_places(recipe.data), start_from])  # before ranks join, hence before any writes
     teacher = None if recipe.student is None else teacher_of(recipe, start_from).info
     make = Trainer if teacher is None else StudentTrainer
@@ -77,7 +82,7 @@ def train(
             if device == AUTO and not quiet:
                 notes.append(told_device(at, is_recorded=recorded is not None))
             for line in (*(f"warning: {doubt}" for doubt in data.doubts), *notes):
-                print(line, file=sys.stderr, flush=True)
+                say(line)
         if recipe.model.scale is None and recipe.model.method == "cvdm":
             recipe = with_scale(recipe, measure_scale(recipe, data, start_from))
         trainer_of = functools.partial(make, folder=folder, data=data, ranks=ranks, start_from=start_from)
@@ -85,7 +90,7 @@ def train(
         if minutes is not None and is_grown:
             recipe = _filling(recipe, minutes, trainer_of, is_resumed=is_resumed)
             if ranks.is_first and not quiet:
-                print(what_fits(recipe, minutes), file=sys.stderr, flush=True)
+                say(what_fits(recipe, minutes))
         if ranks.is_first and not is_resumed:
             data.write(folder)
         if ranks.is_first and (is_grown or not is_resumed):
@@ -95,11 +100,17 @@ def train(
         ranks.wait()
         trainer = trainer_of(recipe)
         held.callback(trainer.close)
-        trainer.run(workers=workers, quiet=quiet)
+        trainer.run(workers=workers, quiet=quiet or tell is not None, is_stopped=is_stopped)
         is_told = is_grown or not is_finished
         if is_told and not quiet and trainer.validation is not None and folder.model_file.exists():
-            say_verdict(folder.model_file, trainer.validation, folder.metrics(), ranks.device)
+            found = told_verdict(folder.model_file, trainer.validation, folder.metrics(), ranks.device)
+            if found is not None:
+                say(found)
     return folder
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _filling(recipe: Recipe, minutes: float, trainer_of: Callable[[Recipe], Trainer], *, is_resumed: bool) -> Recipe:

@@ -1,6 +1,5 @@
 """At the end of a training: is the model better than doing nothing, and than a blur, and would more time help?"""
 
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from sfumato.statistics.metrics import psnr, value_range
 from sfumato.training.stages import Stage, stage_at, stages_of
 from sfumato.training.validation import Validation
 
-__all__ = ["Verdict", "say_verdict", "trend", "verdict"]
+__all__ = ["Verdict", "told_verdict", "trend", "verdict"]
 
 _SECONDS = 5.0
 """No further image is restored after this time: drawing samples of all of them may take much longer."""
@@ -49,12 +48,13 @@ class Verdict(NamedTuple):
         )
 
 
-def say_verdict(path: Path, validation: Validation, metrics: Iterable[Mapping[str, Any]], device: torch.device) -> None:
-    """Print the verdict on a model file in one line."""
+def told_verdict(
+    path: Path, validation: Validation, metrics: Iterable[Mapping[str, Any]], device: torch.device
+) -> str | None:
+    """The verdict on a model file in one line; None if there is none."""
     model = load(path, device=device)
     found = verdict(validation, validation.means(model.model, device, model.info.recipe.sample))
-    if found is not None:
-        print(f"{found}; {trend(model.info.recipe, metrics)}", file=sys.stderr, flush=True)
+    return None if found is None else f"{found}; {trend(model.info.recipe, metrics)}"
 
 
 def verdict(validation: Validation, means: Iterable[Tensor]) -> Verdict | None:
