@@ -1,5 +1,6 @@
 """What a panel says: whole sentences that wrap, scroll when they are long, and can be selected and copied."""
 
+import math
 from typing import Any
 
 from qtpy.QtCore import QTimer
@@ -10,7 +11,8 @@ __all__ = ["Said"]
 
 _ERROR = "#E69F00"
 """Colour of errors: readable on dark and light themes, and with a colour-vision deficiency (Okabe and Ito)."""
-_MOST_HEIGHT, _MARGIN = 240, 6
+_MOST_HEIGHT, _MOST_AROUND = 240, 40
+"""Pixels of the text, and of the frame and the padding that a theme gives it."""
 
 
 class Said(QTextEdit):
@@ -64,4 +66,5 @@ class Said(QTextEdit):
         self._fit()
 
     def _fit(self) -> None:
-        self.setFixedHeight(min(_MOST_HEIGHT, round(self.document().size().height()) + _MARGIN))
+        around = min(max(self.height() - self.viewport().height(), 0), _MOST_AROUND)
+        self.setFixedHeight(min(_MOST_HEIGHT, math.ceil(self.document().size().height()) + around))
