@@ -100,6 +100,8 @@ def teach(cell: str, places: Places, out: Path, *, steps: int, most: int) -> Non
     path, before = places.work / cell / "run" / "model.safetensors", TAUGHT
     teacher, images = load(path), _images(problem, places, most)
     full = [_draw(teacher, image, number, FULL, "gaussian") for number, image in enumerate(images)]
+    itself = [compared(each, each, truth) for each, truth in zip(full, _truths(images), strict=True)]
+    _store((problem, minutes, 0, "gaussian", FULL), images, itself)
     for calls in STUDENTS:
         wanted = out / f"{problem}_{minutes}_{seed}" / f"calls_{calls}.safetensors"
         wanted.parent.mkdir(parents=True, exist_ok=True)
