@@ -212,7 +212,7 @@ def print_table(*, check: bool) -> None:
         print(line)
     for problem, minutes in sorted({row[:2] for row in rows if row.model == "student"}):
         own = [row for row in rows if row[:2] == (problem, minutes)]
-        full, found = _values(own, "gaussian", FULL), _values(own, "student", STUDENTS[0])
+        found, full = _with_full(own, "student", STUDENTS[0])
         crps_ratio = ratio(found["CRPS"][None], full["CRPS"][None])
         assert crps_ratio is not None
         name = f"{problem}, {minutes} minutes, student of {STUDENTS[0]} calls"
@@ -231,10 +231,9 @@ def table(rows: Sequence[Row]) -> list[str]:
     ]
     for problem, minutes in sorted({row[:2] for row in rows}):
         own = [row for row in rows if row[:2] == (problem, minutes)]
-        full = _values(own, "gaussian", FULL)
         order = [*SOLVERS, "student", ONE_READ]
         for model, calls in sorted({row[3:5] for row in own}, key=lambda key: (order.index(key[0]), -key[1])):
-            found = _values(own, model, calls)
+            found, full = _with_full(own, model, calls)
             errors = [ratio(found[metric][None], full[metric][None]) for metric in ("CRPS", "MAE")]
             distance = f"{found['RMSE'].mean():.3f}" if found["RMSE"].size else ""
             cells = (distance, f"{found['ratio'].mean():.3f}", *errors, f"{found['within'].mean():.3f}")
@@ -252,15 +251,14 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     labels = ("CRPS / that of 32 calls", "pixels within 16 samples", "error of the samples' mean\n/ that of 32 calls")
     for column, (problem, minutes) in enumerate(problems):
         own = [row for row in rows if row[:2] == (problem, minutes)]
-        full = _values(own, "gaussian", FULL)
         for panel, metric in zip(axes[:, column], ("CRPS", "within", "MAE"), strict=True):
             for model, style in zip((*SOLVERS, "student"), ("o-", "s--", "^:", "D-"), strict=True):
                 calls = sorted({row.calls for row in own if row.model == model})
                 if calls:
-                    panel.plot(calls, [_shown(_values(own, model, n), full, metric) for n in calls], style, label=model)
-            read = _values(own, ONE_READ, 1)
-            if read[metric].size:
-                panel.plot([1], [_shown(read, full, metric)], "k*", markersize=11, label=ONE_READ)
+                    panel.plot(calls, [_shown(*_with_full(own, model, n), metric) for n in calls], style, label=model)
+            read = _with_full(own, ONE_READ, 1)
+            if read[0][metric].size:
+                panel.plot([1], [_shown(*read, metric)], "k*", markersize=11, label=ONE_READ)
             panel.set_xscale("log", base=2)
             panel.set_xticks(sorted(ALL_CALLS), [str(n) for n in sorted(ALL_CALLS)])
             panel.grid(alpha=0.3)
@@ -282,6 +280,12 @@ def _shown(found: Mapping[str, np.ndarray], full: Mapping[str, np.ndarray], metr
     compared_to_full = ratio(found[metric][None], full[metric][None])
     assert compared_to_full is not None
     return compared_to_full.value
+
+
+def _with_full(rows: Sequence[Row], model: str, calls: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Values of a model and, of the same images, those of 32 calls."""
+    images = {row.image for row in rows if (row.model, row.calls) == (model, calls)}
+    return _values(rows, model, calls), _values([row for row in rows if row.image in images], "gaussian", FULL)
 
 
 def _values(rows: Sequence[Row], model: str, calls: int) -> dict[str, np.ndarray]:

@@ -51,7 +51,7 @@ from bars import Bars
 
 ROOT = Path(__file__).parents[1]
 STAGES = ("data", "train", "calibrate", "measure", "write", "show")
-MOST_WEIGHTS, MOST_BYTES = 2_000_000, 4_000_000
+MOST_WEIGHTS, MOST_BYTES = 2_500_000, 5_000_000
 Array = NDArray[Any]
 LEVEL, SAMPLES = 0.9, 16
 UNIT = ".*"
