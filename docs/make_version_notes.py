@@ -13,7 +13,6 @@ OF_0_1 = (
     "calibration",
     "one_pass_uncertainty",
     "audit",
-    "trust",
     "problems/phase",
 )
 """Pages with figures of version 0.1's models; one that is measured again leaves this list."""

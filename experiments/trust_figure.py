@@ -46,7 +46,7 @@ def draw(model_file: Path, structure: str) -> None:
     extent = (0.0, 2 * SIDE * PIXEL_UM, 2 * SIDE * PIXEL_UM, 0.0)
     shown: list[tuple[str, NDArray[Any], str, str]] = [
         ("measured", widefield, "gray", "grey levels"),
-        ("restored (mean of the samples)", mean, "gray", "relative brightness"),
+        ("restored", mean, "gray", "relative brightness"),
         ("uncertainty (std of the samples)", std, "viridis", "relative brightness"),
         ("truth; orange: outside the interval", truth, "gray", "relative brightness"),
     ]

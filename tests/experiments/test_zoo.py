@@ -113,5 +113,5 @@ def test_networks_that_are_too_large_are_refused(tmp_path: Path) -> None:
     same = Normalization((0.0,), (1.0,))
     info = ModelInfo(large, 1, 1, same, same, {}, {}, factor=(2, 2))
     save_model(making.run.model_file, build_model(large.model, 1, 1).state_dict(), info)
-    with pytest.raises(SystemExit, match="at most 2000000"):
+    with pytest.raises(SystemExit, match="at most 2500000"):
         making.calibrate()

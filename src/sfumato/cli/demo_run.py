@@ -188,9 +188,9 @@ def _draw(path: Path, specimen: Specimen, restored: Restored, model: LoadedModel
         "model that comes with sfumato",
         [
             Panel("measured", "widefield image", specimen.measured, float(dark), float(bright), "camera grey levels"),
-            Panel("restored", f"mean of {num_samples} samples", mean, 0, 1, unit),
+            Panel("restored", "mean", mean, 0, 1, unit),
             Panel("truth", "what was simulated", truth, 0, 1, unit),
-            Panel("uncertainty", "standard deviation of the samples", std, 0, spread, unit, is_spread=True),
+            Panel("uncertainty", f"standard deviation of {num_samples} samples", std, 0, spread, unit, is_spread=True),
             Panel("error", "|restored - truth|, on the same scale", error, 0, spread, unit, is_spread=True),
         ],
         width_um=len(truth) * specimen.pixel_um,
