@@ -80,13 +80,16 @@ def within_on_w2s() -> Found | None:
 
 
 def default_calls() -> Found | None:
-    """CRPS of the presets' 8 calls over that of 32, over the images of all problems."""
-    values = [
-        np.array(
-            [row.value for row in sorted(few_calls()) if (row.model, row.calls, row.metric) == ("gaussian", n, "CRPS")]
-        )
+    """CRPS of the presets' 8 calls over that of 32, over the images of all problems of which both are stored."""
+    few, full = (
+        {
+            (*row[:2], row.image): row.value
+            for row in few_calls()
+            if row[3:5] == ("gaussian", n) and row.metric == "CRPS"
+        }
         for n in (8, 32)
-    ]
+    )
+    values = [np.array([side[key] for key in sorted(few)]) for side in (few, full)]
     found = ratio(values[0][None], values[1][None])
     return None if found is None else _of(found, "today")
 
