@@ -252,7 +252,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     for column, (problem, minutes) in enumerate(problems):
         own = [row for row in rows if row[:2] == (problem, minutes)]
         for panel, metric in zip(axes[:, column], ("CRPS", "within", "MAE"), strict=True):
-            for model, style in zip((*SOLVERS, "student"), ("o-", "s--", "^:", "D-"), strict=True):
+            for model, style in zip((*SOLVERS, "student"), ("C0o-", "C1s--", "C2^:", "C3D-"), strict=True):
                 calls = sorted({row.calls for row in own if row.model == model})
                 if calls:
                     panel.plot(calls, [_shown(*_with_full(own, model, n), metric) for n in calls], style, label=model)
