@@ -4,11 +4,14 @@
 
 For 8 to 64 filters: the denoiser of today's presets, which sees the features of a reader twice as wide, and the network
 of version 0.1. `fused` is the rewritten network, `split` the same with its first layer applied to the condition once
-per image; with `--engines`, torch.compile and ONNX Runtime on the exported network come beside. Ratios are of processor
+per image; with `--engines`, torch.compile, and ONNX Runtime and OpenVINO (if
+installed) on the exported network come beside. Ratios are of processor
 time, one thread, the median over rounds in which all take turns. With a model, its samples are drawn both ways.
 """
 
 import argparse
+import importlib
+import importlib.util
 import statistics
 import tempfile
 import time
@@ -90,7 +93,16 @@ def engines(network: UNet, images: Tensor, folder: Path) -> dict[str, Call]:
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(folder / "network.onnx", options, providers=["CPUExecutionProvider"])
     given = {"images": images.numpy()}
-    return {"torch.compile": lambda: compiled(images), "ONNX Runtime": lambda: session.run(None, given)}
+    found: dict[str, Call] = {
+        "torch.compile": lambda: compiled(images),
+        "ONNX Runtime": lambda: session.run(None, given),
+    }
+    if importlib.util.find_spec("openvino") is not None:
+        core = importlib.import_module("openvino").Core()
+        settings = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+        run = core.compile_model(folder / "network.onnx", "CPU", settings)
+        found["OpenVINO"] = lambda: run(given)
+    return found
 
 
 def compare_calls(bars: Bars, kind: str, base: int, rounds: int, *, with_engines: bool) -> None:
@@ -136,7 +148,7 @@ def compare_samples(bars: Bars, model: CVDM, channels: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--check", action="store_true", help="exit non-zero if a bar is missed")
-    parser.add_argument("--engines", action="store_true", help="also run torch.compile and ONNX Runtime")
+    parser.add_argument("--engines", action="store_true", help="also run torch.compile, ONNX Runtime and OpenVINO")
     parser.add_argument("--model", help="a trained model, whose samples are compared")
     parser.add_argument("--rounds", type=int, default=9, help="rounds of measurements")
     parser.add_argument("--bases", type=int, nargs="+", default=BASES, help="filters at full resolution")
