@@ -4,9 +4,9 @@
 
 For 8 to 64 filters: the denoiser of today's presets, which sees the features of a reader twice as wide, and the network
 of version 0.1. `fused` is the rewritten network, `split` the same with its first layer applied to the condition once
-per image; with `--engines`, torch.compile, and ONNX Runtime and OpenVINO (if
-installed) on the exported network come beside. Ratios are of processor
-time, one thread, the median over rounds in which all take turns. With a model, its samples are drawn both ways.
+per image; with `--engines`, torch.compile, and ONNX Runtime and OpenVINO (if installed) on the exported network come
+beside. Ratios are of processor time, one thread, the median over rounds in which all take turns. With a model, its
+samples are drawn both ways.
 """
 
 import argparse
