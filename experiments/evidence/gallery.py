@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from evidence.found import NEW
 from evidence.pictures import longest_trained, middle, with_a_planted_spot
 from sfumato.audit import audit
-from sfumato.diffusion.noise import NoiseField
 from sfumato.figures.panels import draw_panel
 from sfumato.figures.plotting import new_figure, save_figure
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.restoration.restorer import Restorer
 from yardstick.problems import Held, Places, held_out
-from yardstick.training import NUM_SAMPLES
+from yardstick.training import trained
 
 __all__ = ["GALLERY", "draw_gallery", "draw_real"]
 
@@ -105,14 +104,11 @@ def draw_real(path: Path, places: Places) -> None:
 def _drawn(problem: str, test_set: str, number: int, places: Places) -> Drawn:
     cell = longest_trained(problem, NEW, places)
     assert cell is not None, f"no model of {problem} is trained"
-    model = load(places.work / cell.name / "run" / "model.safetensors")
     image = held_out(problem, test_set, places)[number]
-    drawn = Restorer.of(model, NUM_SAMPLES).draw(
-        model.info.condition.of_pixels(image.condition[None]), NoiseField(0, image=number), keep=(...,)
-    )
-    samples = model.info.target.invert(torch.stack(drawn.kept).double(), axis=1)[:, 0]
-    mean, _ = Restorer.of(model, fast=True).read(model.info.condition.of_pixels(image.condition[None]))
-    return Drawn(image, model, model.info.target.invert(mean.double(), axis=1)[0, 0].numpy(), samples.numpy())
+    restored = trained(cell, places)(image, number)
+    assert restored.samples is not None
+    model = load(places.work / cell.name / "run" / "model.safetensors")
+    return Drawn(image, model, restored.mean[0].numpy(), restored.samples[:, 0].numpy())
 
 
 def _draw(path: Path, panels: Sequence[Panel], marks: Sequence[tuple[int, int]] = (), side: int = SIDE) -> None:
