@@ -95,7 +95,7 @@ says "already restored: $restored images in restored" "damaged.tif: "
 if [ "$is_short" = no ]; then
   cp "${test[2]}" new/damaged.tif
   run 0 sfumato restore run/model.safetensors new restored --channel 0 --time 0
-  says "1 of $((restored + 1)): damaged.tif" "restored: $((restored + 1)) images in restored"
+  says "2 of $((restored + 1)): damaged.tif" "restored: $((restored + 1)) images in restored"
 fi
 [ "$before" = "$(cksum restored/cell.v2.3.tif)" ] || fail "expected a finished file to stay as it is"
 
