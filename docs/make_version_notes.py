@@ -11,7 +11,6 @@ DOCS = Path(__file__).parent
 
 OF_0_1 = (
     "calibration",
-    "one_pass_uncertainty",
     "audit",
     "problems/phase",
 )

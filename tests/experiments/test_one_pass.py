@@ -1,65 +1,39 @@
-"""The measurement of one-pass hints: its rival's loss and its figures by closed forms, and what docs say of them."""
+"""The measurement of one-pass hints: its figures by closed forms, and what docs say of them."""
 
-import csv
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import one_pass_uncertainty as one_pass
 from pair_folders import make_pairs
-from quantile_head import LEVELS, QuantileHead, pinball, quantile_head
 from sfumato.diffusion.uncertainty import SCHEDULE_NOTE
+from sfumato.models.model_file import load
 from sfumato.statistics.significance import rank_correlation
 from sfumato.training.train import train
-from small_runs import recipe
+from small_runs import STAGED, recipe
+from yardstick.problems import Held
 
 
-def test_the_pinball_loss_is_lowest_at_the_quantiles() -> None:
-    """Of 10,000 normal values, where the quantiles are known; each level by itself."""
-    normal = torch.distributions.Normal(0.0, 1.0)
-    values = normal.icdf((torch.arange(10_000, dtype=torch.float64) + 0.5) / 10_000)
-    places = torch.linspace(-2.5, 2.5, 501, dtype=torch.float64)
-    for index, level in enumerate(LEVELS):
-        losses = []
-        for place in places:
-            both = normal.icdf(torch.tensor(LEVELS, dtype=torch.float64))
-            both[index] = place
-            losses.append(float(pinball(both[:, None].expand(2, len(values)), values)))
-        best = float(places[int(np.argmin(losses))])
-        assert best == pytest.approx(float(normal.icdf(torch.tensor(level))), abs=0.01)
-
-
-def test_the_rival_is_trained_once_and_its_quantiles_never_cross(tmp_path: Path) -> None:
-    settings = recipe(make_pairs(tmp_path), train_steps=2)
-    head = quantile_head(settings, tmp_path / "head.safetensors", steps=3)
-    condition = torch.randn(2, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-    low, high = head(condition)
-    assert bool((low < high).all())
-    again = quantile_head(settings, tmp_path / "head.safetensors", steps=3)
-    torch.testing.assert_close(again(condition), head(condition), rtol=0, atol=0)
-    assert not torch.equal(head(condition), QuantileHead(1, 1)(condition))
-
-
-def test_a_run_is_measured_and_kept_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folders = make_pairs(tmp_path)
-    model = train(recipe(folders, train_steps=4), tmp_path / "run", quiet=True).model_file
-    places = {"inputs": folders[0], "targets": folders[1], "folder": None}
+def test_a_model_is_measured_and_kept_beside_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(recipe(make_pairs(tmp_path), **STAGED), tmp_path / "run", quiet=True)
+    model = load(run.model_file)
+    generator = np.random.default_rng(0)
+    images = [Held(f"{n}", "test", *generator.random((2, 1, 24, 24)).astype(np.float32)) for n in range(2)]
     monkeypatch.setattr(one_pass, "RESULTS", tmp_path / "results" / "figures.csv")
-    for name in ("first", "second"):
-        one_pass.keep(one_pass.measured(name, model, tmp_path, places, most=2, head="tiny", head_steps=3))
-    with (tmp_path / "results" / "figures.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    rates = [float(row["value"]) for row in rows if row["against"] in (one_pass.LOW, one_pass.HIGH)]
-    assert all(6 <= rate <= 30 for rate in rates)
-    assert (len(rows), len(rates)) == (2 * 2 * (4 + 5 + 2), 2 * 2 * 2)
-    assert all(-1 <= float(row["value"]) <= 1 for row in rows if row["against"] in (one_pass.STD, one_pass.ERROR))
-    maps = np.load(tmp_path / "maps" / "first.npz")
-    error = [float(row["value"]) for row in rows if (row["run"], row["hint"], row["against"], row["image"])
-             == ("first", one_pass.STD, one_pass.ERROR, "1")]  # fmt: skip
-    assert error == [pytest.approx(rank_correlation(maps[one_pass.STD], maps[one_pass.ERROR]), abs=1e-4)]
+    for cell in ("w2s/default/4/0", "phase/default/4/0", "w2s/default/4/0"):
+        one_pass.keep(one_pass.measured(cell, model, images, tmp_path / "maps"))
+    found = one_pass.stored()
+    against = (one_pass.STD, one_pass.ERROR, one_pass.LOW, one_pass.HIGH)
+    assert set(found) == {(cell, what) for cell in ("w2s/default/4/0", "phase/default/4/0") for what in against}
+    assert all(len(values) == 2 for by_hint in found.values() for values in by_hint.values())
+    low, high = (found["w2s/default/4/0", end][one_pass.SCHEDULE] for end in (one_pass.LOW, one_pass.HIGH))
+    assert all(0 < least <= most for least, most in zip(low, high, strict=True))
+    maps = np.load(tmp_path / "maps" / "w2s_default_4_0.npz")
+    by_hint = found["w2s/default/4/0", one_pass.ERROR]
+    for hint in (*one_pass.HINTS, one_pass.STD):
+        assert by_hint[hint][1] == pytest.approx(rank_correlation(maps[hint], maps[one_pass.ERROR]), abs=1e-4)
 
 
 def test_looks_of_a_ramp() -> None:
