@@ -14,6 +14,7 @@ from sfumato.audit.structures import smooth
 from sfumato.cli import app
 from sfumato.data.images.io import write_image
 from sfumato.data.pair_brightness import brightness_note, slope_between
+from sfumato.data.pair_middles import middles
 from sfumato.models.recipe import parse
 from sfumato.training.preparation import prepare
 from small_runs import command
@@ -52,9 +53,9 @@ def test_images_with_nothing_in_common_have_none() -> None:
 
 
 def test_what_is_told() -> None:
-    assert brightness_note(source([0.5] * 8)) is None
-    assert brightness_note(source([0.5] * 19 + [5.0])) is None, "one odd pair is no reason"
-    told = brightness_note(source([0.4, 0.5, 0.6, 0.7, 0.8, 0.9]))
+    assert brightness_note(middles(source([0.5] * 8))) is None
+    assert brightness_note(middles(source([0.5] * 19 + [5.0]))) is None, "one odd pair is no reason"
+    told = brightness_note(middles(source([0.4, 0.5, 0.6, 0.7, 0.8, 0.9])))
     assert told is not None
     assert "brightness differs from pair to pair: in 6 checked pairs one unit of the target is 0.4" in told
     assert "add --set data.match_intensity=true" in told

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from sfumato.data.images.image import PixelSize
 from sfumato.data.images.io import write_image
 from sfumato.data.intensity import MatchedPairs
-from sfumato.data.pair_checks import check_pairs
+from sfumato.data.pair_checks import check_sizes, doubts_of_orientation
+from sfumato.data.pair_middles import middles
 from sfumato.data.pairs import Pair
 from sfumato.data.sources import FilePairs
 from sfumato.system.errors import PairingError
@@ -37,6 +38,10 @@ def source(folder: Path, sides: list[tuple[Image, Image]], *, um: tuple[float, f
     return FilePairs(pairs, upsample=True)
 
 
+def doubts_of(pairs: FilePairs) -> list[str]:
+    return doubts_of_orientation(middles(pairs))
+
+
 def noisy(image: Image, seed: int = 0) -> Image:
     return image + np.random.default_rng(seed).normal(0, 20, image.shape).astype(np.float32)
 
@@ -58,10 +63,10 @@ def test_a_target_that_lies_the_wrong_way_round_is_named(
 ) -> None:
     truths = [blobs(seed) for seed in range(4)]
     right = [(noisy(truth), truth) for truth in truths]
-    assert check_pairs([source(tmp_path, right)]) == []
+    assert doubts_of(source(tmp_path, right)) == []
     (tmp_path / "one").mkdir()
     wrong = [*right[:3], (right[3][0], np.ascontiguousarray(turn(truths[3])))]
-    (said,) = check_pairs([source(tmp_path / "one", wrong)])
+    (said,) = doubts_of(source(tmp_path / "one", wrong))
     assert words in said
     assert "1 of the 4 checked pairs" in said
     assert "pair3" in said
@@ -69,7 +74,7 @@ def test_a_target_that_lies_the_wrong_way_round_is_named(
 
 def test_what_a_rectangle_cannot_be_is_not_asked(tmp_path: Path) -> None:
     truth = blobs(0, 48, 60)
-    (said,) = check_pairs([source(tmp_path, [(noisy(truth), np.flipud(truth).copy())])])
+    (said,) = doubts_of(source(tmp_path, [(noisy(truth), np.flipud(truth).copy())]))
     assert "upside down" in said
 
 
@@ -77,7 +82,7 @@ def test_inverted_contrast_flat_images_and_slopes_raise_no_doubt(tmp_path: Path)
     truth, slope = blobs(0), np.mgrid[:48, :48].astype(np.float32)
     flat = np.full((48, 48), 7, np.float32)
     pairs = [(noisy(-truth), truth), (flat, truth), (truth, flat), (slope[0], slope[1]), (truth * np.nan, truth)]
-    assert check_pairs([source(tmp_path, pairs)]) == []
+    assert doubts_of(source(tmp_path, pairs)) == []
 
 
 def test_smooth_images_without_likeness_raise_no_doubt(tmp_path: Path) -> None:
@@ -89,7 +94,7 @@ def test_smooth_images_without_likeness_raise_no_doubt(tmp_path: Path) -> None:
         parts = [rng.normal() * np.cos(i * shapes[0]) * np.cos(j * shapes[1]) for i in range(3) for j in range(3)]
         return np.asarray(sum(parts), np.float32)
 
-    assert check_pairs([source(tmp_path, [(waves(), waves()) for _ in range(20)])]) == []
+    assert doubts_of(source(tmp_path, [(waves(), waves()) for _ in range(20)])) == []
 
 
 @pytest.mark.parametrize(
@@ -108,13 +113,13 @@ def test_pixel_sizes_are_those_of_one_field(
 ) -> None:
     made = source(tmp_path, [(blobs(0), blobs(0, *shape))], um=um)
     if is_good:
-        check_pairs([made])
+        check_sizes(made)
     else:
         with pytest.raises(PairingError, match=r"pair0: along Y a pixel of the input is 0.1 micrometer .* target 0"):
-            check_pairs([MatchedPairs(made)])
+            check_sizes(MatchedPairs(made))
 
 
 def test_a_factor_that_only_a_transposed_target_explains_is_refused(tmp_path: Path) -> None:
     made = source(tmp_path, [(blobs(0, 16, 32), blobs(0, 64, 32))])
     with pytest.raises(PairingError, match=r"looks transposed: set data\.target_axes to XY"):
-        check_pairs([made])
+        check_sizes(made)

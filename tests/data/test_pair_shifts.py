@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from memory_pairs import Memory
 from sfumato.audit.structures import smooth
 from sfumato.data.images.io import open_image, write_image
-from sfumato.data.pair_shifts import check_shifts, shift_between
+from sfumato.data.pair_middles import middles
+from sfumato.data.pair_shifts import Shifts, check_shifts, shift_between
 from sfumato.models.recipe import parse
 from sfumato.training.train import train
 
@@ -62,19 +63,23 @@ def source(shifts: list[tuple[float, float]]) -> Memory:
     return Memory([condition[None] for condition, _ in pairs], [target[None] for _, target in pairs])
 
 
+def told(pairs: Memory) -> Shifts:
+    return check_shifts(middles(pairs), pairs.factor)
+
+
 def test_what_is_told() -> None:
-    fine = check_shifts(source([(0.2, 0.1)] * 8))
+    fine = told(source([(0.2, 0.1)] * 8))
     assert (fine.doubts, len(fine.notes)) == ([], 1)
     assert "8 pairs were checked: targets lie within 0." in fine.notes[0]
-    (doubt,) = check_shifts(source([(3.0, -2.0)] * 8)).doubts
+    (doubt,) = told(source([(3.0, -2.0)] * 8)).doubts
     assert "8 of 8 checked pairs are shifted" in doubt
     assert "by about 3.6 pixels (in the median 3.0 down and -2.0 to the right)" in doubt
     assert "register the images first" in doubt
-    one = check_shifts(source([(9.0, 0.0), *[(0.0, 0.0)] * 9]))
+    one = told(source([(9.0, 0.0), *[(0.0, 0.0)] * 9]))
     assert one.doubts == []
     assert "but for Präparat 0" in one.notes[0]
     unrelated = Memory([scene(seed)[None] for seed in range(3)], [scene(seed + 500)[None] for seed in range(3)])
-    assert "cannot be told" in check_shifts(unrelated).notes[0]
+    assert "cannot be told" in told(unrelated).notes[0]
 
 
 @pytest.mark.parametrize(("shift", "said"), [((0.0, 0.0), "note: 4 pairs"), ((6.0, 0.0), "warning: the targets of")])
@@ -103,8 +108,8 @@ def test_real_pairs_are_registered_and_a_planted_shift_is_found() -> None:
         for side in ("noisy", "clean")
     ]
     as_it_is = Memory(*([image[None] for image in images] for images in both))
-    assert check_shifts(as_it_is).doubts == []
+    assert told(as_it_is).doubts == []
     planted = Memory([image[None, :-5, 3:] for image in both[0]], [image[None, 5:, :-3] for image in both[1]])
-    (doubt,) = check_shifts(planted).doubts
+    (doubt,) = told(planted).doubts
     assert "20 of 20" in doubt
     assert "down and" in doubt

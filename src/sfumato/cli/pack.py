@@ -36,7 +36,8 @@ def pack(
     If interrupted, rerun the command to resume. An existing store of other files is refused.
     """
     from sfumato.data.pack import pack as write
-    from sfumato.data.pair_checks import check_pairs
+    from sfumato.data.pair_checks import check_sizes, doubts_of_orientation
+    from sfumato.data.pair_middles import middles
     from sfumato.models.ownership import Written, check_outputs, data_places
     from sfumato.system.marks import ANYTHING
     from sfumato.training.preparation import open_sources
@@ -47,8 +48,10 @@ def pack(
     sources = open_sources(chosen, cache_bytes=0)
     for source in sources.values():
         _check_draws(len(source), source.num_images)
-    for sentence in check_pairs(sources.values()) if chosen.problem == "pairs" else []:
-        say(f"warning: {sentence}")
+    for source in sources.values() if chosen.problem == "pairs" else ():
+        check_sizes(source)
+        for sentence in doubts_of_orientation(middles(source)):
+            say(f"warning: {sentence}")
     with counting("packing", "shards") as progress:
         packing = write(sources, out, settings=_settings(chosen), progress=progress)
     if packing.note:

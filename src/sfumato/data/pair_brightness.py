@@ -8,15 +8,16 @@ says how many units of the input one unit of the target is. One slope for all pa
 Slopes that differ cannot be known from the input, unless it was the input's exposure alone that differed.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.pair_checks import middles
-from sfumato.data.sources import PairSource, evenly_spread
+from sfumato.data.pair_middles import Middle
 
 __all__ = ["brightness_note", "slope_between"]
 
-_MOST_PAIRS, _LEAST_PAIRS = 20, 4
+_LEAST_PAIRS = 4
 _BLOCK = 8
 """Side in pixels: wider than the blur of most microscopes."""
 _LEAST_BLOCKS = 16
@@ -29,16 +30,13 @@ _FAR = 1.25
 Floats = NDArray[np.float64]
 
 
-def brightness_note(source: PairSource) -> str | None:
+def brightness_note(checked: Sequence[Middle]) -> str | None:
     """Say so if brightness differs between pairs, and which setting helps; None if there is nothing to tell.
 
     Args:
-        source: Pairs of a training, not yet matched or scaled.
+        checked: Some pairs of a training, neither matched nor scaled, with as many channels on both sides.
     """
-    if source.condition_channels != source.target_channels:
-        return None
-    checked = evenly_spread(len(source), _MOST_PAIRS)
-    slopes = [slope for sample in checked if (slope := slope_between(*middles(source, sample))) is not None]
+    slopes = [slope for pair in checked if (slope := slope_between(pair.condition, pair.target)) is not None]
     if len(slopes) < _LEAST_PAIRS:
         return None
     low, high = np.quantile(slopes, _ENDS)

@@ -10,21 +10,22 @@ and only if half of the pairs agree, or the others fit as they are: smooth image
 targets can fit in some orientation by chance.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sfumato.data.intensity import RescaledPairs
+from sfumato.data.pair_middles import Middle
 from sfumato.data.pairs import named
-from sfumato.data.sources import FilePairs, FrameReader, PairSource, advice_if_transposed, evenly_spread
+from sfumato.data.sources import FilePairs, FrameReader, PairSource, advice_if_transposed
 from sfumato.system.errors import PairingError
 
-__all__ = ["check_pairs", "middles"]
+__all__ = ["check_sizes", "doubts_of_orientation"]
 
 _SIZE_TOLERANCE = 0.05
 """Files round their pixel sizes; another objective changes them by more than this."""
-_MOST_PAIRS, _MIDDLE, _BLOCKS, _PLANES = 20, 256, 64, 8
+_BLOCKS = 64
 _LEAST, _MARGIN = 0.5, 0.3
 
 Floats = NDArray[np.float64]
@@ -43,27 +44,20 @@ _WAYS: dict[str, Callable[[Floats], Floats]] = {
 _OF_RECTANGLES = 4
 
 
-def check_pairs(sources: Iterable[PairSource]) -> list[str]:
-    """Refuse pairs with contradictory sizes, and report targets that seem to be flipped or rotated.
+def check_sizes(source: PairSource) -> None:
+    """Refuse pairs of files with contradictory sizes; of a packed store, nothing is known of them.
 
     Args:
-        sources: Splits of pairs that show the same thing; for a packed store, only pixels are compared.
-
-    Returns:
-        Warnings to show before training.
+        source: Pairs that show the same thing.
 
     Raises:
         PairingError: If pixel sizes differ, or the numbers of pixels show that targets are transposed.
     """
-    doubts: list[str] = []
-    for source in sources:
-        while isinstance(source, RescaledPairs):
-            source = source.source
-        if isinstance(source, FilePairs):
-            for pair, (condition, target) in zip(source.pairs, source.readers, strict=True):
-                _check_sizes(pair.name, condition, target, source.factor)
-        doubts += _doubts(source)
-    return doubts
+    while isinstance(source, RescaledPairs):
+        source = source.source
+    if isinstance(source, FilePairs):
+        for pair, (condition, target) in zip(source.pairs, source.readers, strict=True):
+            _check_sizes(pair.name, condition, target, source.factor)
 
 
 def _check_sizes(name: str, condition: FrameReader, target: FrameReader, factor: Sequence[int]) -> None:
@@ -86,40 +80,29 @@ def _check_sizes(name: str, condition: FrameReader, target: FrameReader, factor:
         )
 
 
-def _doubts(source: PairSource) -> Iterator[str]:
-    """Yield a warning for each orientation in which some targets would fit better."""
+def doubts_of_orientation(checked: Sequence[Middle]) -> list[str]:
+    """A warning for each orientation in which some targets would fit their inputs better."""
     found: dict[str, list[tuple[str, float, float]]] = {}
-    checked, as_they_are = evenly_spread(len(source), _MOST_PAIRS), []
-    for sample in checked:
-        height, width = source.spatial(sample)[-2:]
-        ways = list(_WAYS)[: None if height == width else _OF_RECTANGLES]
-        likeness = _likeness(*middles(source, sample), ways)
+    as_they_are = []
+    for pair in checked:
+        likeness = _likeness(pair.condition, pair.target, list(_WAYS)[: None if pair.is_square else _OF_RECTANGLES])
         as_they_are.append(likeness[""])
         way = max(likeness, key=lambda way: likeness[way])
         if likeness[way] >= max(_LEAST, likeness[""] + _MARGIN):
-            found.setdefault(way, []).append((source.name(sample), likeness[""], likeness[way]))
+            found.setdefault(way, []).append((pair.name, likeness[""], likeness[way]))
+    doubts = []
     for way, pairs in found.items():
         if 2 * len(pairs) < len(checked) and np.median(as_they_are) < _LEAST:
             continue
         names = named([name for name, _, _ in pairs])
         before, after = (np.mean([pair[place] for pair in pairs]) for place in (1, 2))
         advice = "set data.target_axes with X and Y exchanged (XY)" if way == "transposed" else "correct the files"
-        yield (
+        doubts.append(
             f"the targets of {len(pairs)} of the {len(checked)} checked pairs fit their inputs better if {way}: "
             f"{names} (correlation {after:.2f}, and {before:.2f} as they are); if they are oriented wrongly, "
             f"{advice}"
         )
-
-
-def middles(source: PairSource, sample: int) -> tuple[Floats, Floats]:
-    """Read the centres of the input and the target (H, W), averaged over channels and planes."""
-    spatial = source.spatial(sample)
-    most = (_PLANES, _MIDDLE, _MIDDLE)[-len(spatial) :]
-    size = [min(side, longest) for side, longest in zip(spatial, most, strict=True)]
-    corner = [(side - part) // 2 for side, part in zip(spatial, size, strict=True)]
-    both = source.read(sample, corner, size)
-    condition, target = (np.real(side).astype(np.float64).mean(tuple(range(side.ndim - 2))) for side in both)
-    return condition, target
+    return doubts
 
 
 def _likeness(condition: Floats, target: Floats, ways: Sequence[str]) -> dict[str, float]:

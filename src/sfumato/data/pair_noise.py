@@ -5,15 +5,16 @@ variance that is noise is about the mean power of what is finer than 0.4 cycles 
 power of all frequencies but the zeroth.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.pair_checks import middles
-from sfumato.data.sources import PairSource, evenly_spread
+from sfumato.data.pair_middles import Middle
 
 __all__ = ["doubts_of_sides", "noise_share"]
 
-_MOST_PAIRS, _LEAST_PAIRS = 20, 3
+_LEAST_PAIRS = 3
 _LEAST_SIDE = 16
 _FINEST = 0.4
 _NOISY, _TIMES = 0.1, 4.0
@@ -22,18 +23,17 @@ _NOISY, _TIMES = 0.1, 4.0
 Floats = NDArray[np.float64]
 
 
-def doubts_of_sides(source: PairSource) -> list[str]:
+def doubts_of_sides(checked: Sequence[Middle], factor: Sequence[int] | None) -> list[str]:
     """A warning if most targets are far noisier than their inputs, else nothing.
 
     Args:
-        source: Pairs of a training. Enlarged inputs have lost their finest frequencies, so they are not judged.
+        checked: Some pairs of a training.
+        factor: Target pixels per measured pixel. Enlarged inputs have lost their finest frequencies, so they are not
+            judged.
     """
-    if source.factor is None or max(source.factor) > 1:
+    if factor is None or max(factor) > 1 or len(checked) < _LEAST_PAIRS:
         return []
-    checked = evenly_spread(len(source), _MOST_PAIRS)
-    shares = np.array([[noise_share(image) for image in middles(source, sample)] for sample in checked])
-    if len(checked) < _LEAST_PAIRS:
-        return []
+    shares = np.array([[noise_share(image) for image in (pair.condition, pair.target)] for pair in checked])
     noisier = (shares[:, 1] >= _NOISY) & (shares[:, 1] > _TIMES * shares[:, 0])
     if 2 * noisier.sum() <= len(checked):
         return []

@@ -14,13 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sfumato.data.pair_checks import middles
+from sfumato.data.pair_middles import Middle
 from sfumato.data.pairs import named
-from sfumato.data.sources import PairSource, evenly_spread
 
 __all__ = ["Shifts", "check_shifts", "shift_between"]
 
-_MOST_PAIRS = 20
 _LEAST_SIDE = 16
 _DAMPED = 0.1
 """Cycles per pixel: an image this fine is still no noise, in most microscopes."""
@@ -43,18 +41,18 @@ class Shifts(NamedTuple):
     """What else to tell."""
 
 
-def check_shifts(source: PairSource) -> Shifts:
+def check_shifts(checked: Sequence[Middle], factor: Sequence[int] | None) -> Shifts:
     """Measure the shift of some pairs.
 
     Args:
-        source: Pairs of a training.
+        checked: Some pairs of a training.
+        factor: Target pixels per measured pixel, if known.
     """
-    checked = evenly_spread(len(source), _MOST_PAIRS)
-    found = {source.name(sample): shift_between(*middles(source, sample)) for sample in checked}
+    found = {pair.name: shift_between(pair.condition, pair.target) for pair in checked}
     measured = {name: shift for name, shift in found.items() if shift is not None}
     if not measured:
         return Shifts([], [f"whether targets are shifted cannot be told: {len(found)} pairs have too little in common"])
-    far = max(_FAR, max(source.factor or (1,)) / 2)
+    far = max(_FAR, max(factor or (1,)) / 2)
     shifted = {name: shift for name, shift in measured.items() if np.hypot(*shift) > far}
     if len(shifted) > _FEW * len(measured):
         return Shifts([_told(shifted, len(measured))], [])

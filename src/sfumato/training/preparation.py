@@ -1,7 +1,7 @@
 """Turn a recipe into samples: find and split pairs, and compute training statistics once and keep them with the run."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -10,9 +10,10 @@ from sfumato.data.domain import corners, fingerprint, fit_domain
 from sfumato.data.intensity import RescaledPairs, ScaledPairs
 from sfumato.data.normalize import Normalization, fit_together
 from sfumato.data.pair_brightness import brightness_note
-from sfumato.data.pair_checks import check_pairs
+from sfumato.data.pair_checks import check_sizes, doubts_of_orientation
+from sfumato.data.pair_middles import middles
 from sfumato.data.pair_noise import doubts_of_sides
-from sfumato.data.pair_shifts import Shifts, check_shifts
+from sfumato.data.pair_shifts import check_shifts
 from sfumato.data.pairs import SPLITS, Pair
 from sfumato.data.seen import SeenImages, look_at
 from sfumato.data.sources import FilePairs, PairSource
@@ -101,16 +102,12 @@ def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | N
     check_patch_fits(train, recipe.data.patch)
     if run is not None and run.statistics_file.exists():
         return _resumed(run, train, validation)
-    doubts = check_pairs(sources.values()) if recipe.problem == "pairs" else []
-    shifts = check_shifts(train) if recipe.problem == "pairs" else Shifts([], [])
-    doubts += shifts.doubts + (doubts_of_sides(train) if recipe.problem == "pairs" else [])
+    doubts, found = _look_at_pairs(sources) if recipe.problem == "pairs" else ([], [])
     if teacher is not None:
         return _of_teacher(teacher, train, validation, recipe.train.seed, doubts)
     condition, target = _statistics(recipe, train)
     condition = _with_guesses(recipe, condition, target)
     seen, notes = look_at(train, validation, seed=recipe.train.seed)  # some of the frames that are now in memory
-    if recipe.problem == "pairs" and not isinstance(train, RescaledPairs) and (told := brightness_note(train)):
-        notes.append(told)
     audit = {
         **fingerprint(list(patches(train, recipe))),
         "domain": _domain(train, recipe),
@@ -123,7 +120,21 @@ def prepare(recipe: Recipe, run: RunFolder | None = None, teacher: ModelInfo | N
             f"some files have up to {several} scenes, and the first of each is used; set data.scene for others"
         )
     channels = files.channel_names or None if files is not None else None
-    return Prepared(train, validation, condition, target, audit, seen, (*shifts.notes, *notes), doubts, channels)
+    return Prepared(train, validation, condition, target, audit, seen, (*found, *notes), doubts, channels)
+
+
+def _look_at_pairs(sources: Mapping[str, PairSource]) -> tuple[list[str], list[str]]:
+    """Warnings and notes on measured pairs: do they show the same place, the same way round, at the same brightness?"""
+    for source in sources.values():
+        check_sizes(source)
+    checked = {split: middles(source) for split, source in sources.items()}
+    doubts = [doubt for pairs in checked.values() for doubt in doubts_of_orientation(pairs)]
+    train = sources["train"]
+    shifts = check_shifts(checked["train"], train.factor)
+    doubts += shifts.doubts + doubts_of_sides(checked["train"], train.factor)
+    is_as_measured = not isinstance(train, RescaledPairs) and train.condition_channels == train.target_channels
+    told = brightness_note(checked["train"]) if is_as_measured else None
+    return doubts, shifts.notes + ([told] if told else [])
 
 
 def _files(source: PairSource) -> FilePairs | None:
