@@ -7,7 +7,6 @@ other contenders draw patch by patch is drawn once, as whole images with noise o
 import json
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,8 @@ __all__ = ["care_of"]
 PEER = Path(__file__).with_name("care_peer.py")
 _EXPOSURES = 4
 """Of each image with simulated noise: fresh noise, as far as arrays go."""
+_ANSWER = "restored in"
+"""Begins the line with which the peer says how long an image took."""
 
 
 def care_of(recipe: Recipe, data: Prepared, seconds: float, folder: Path) -> Callable[[Held, int], Restored]:
@@ -34,16 +35,22 @@ def care_of(recipe: Recipe, data: Prepared, seconds: float, folder: Path) -> Cal
     if not (folder / "pairs.npz").exists():
         _write_pairs(data, folder / "pairs.npz")
     if not (folder / "trained.json").exists():
-        _call("train", folder, str(seconds))
+        subprocess.run([*_peer("train", folder), str(seconds)], check=True)
     spent = json.loads((folder / "trained.json").read_text(encoding="utf-8"))["seconds"]
     (folder / "seconds.json").write_text(json.dumps({"train": spent}), encoding="utf-8")
+    peer = subprocess.Popen(_peer("restore", folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def restore(image: Held, number: int) -> Restored:
         np.save(folder / "input.npy", data.condition.of_pixels(image.condition[None]).numpy())
-        started = time.process_time()
-        _call("restore", folder)
+        assert peer.stdin is not None
+        assert peer.stdout is not None
+        peer.stdin.write(f"{number}\n")
+        peer.stdin.flush()
+        answer = next((line for line in peer.stdout if line.startswith(_ANSWER)), None)
+        if answer is None:
+            raise SystemExit(f"CAREamics stopped at {image.name}; what it printed says why")
         mean = torch.from_numpy(np.load(folder / "output.npy"))
-        return Restored(data.target.invert(mean.double(), axis=0), None, time.process_time() - started)
+        return Restored(data.target.invert(mean.double(), axis=0), None, float(answer.removeprefix(_ANSWER)))
 
     return restore
 
@@ -58,5 +65,5 @@ def _write_pairs(data: Prepared, path: Path) -> None:
     np.savez(path, **arrays)
 
 
-def _call(what: str, folder: Path, *arguments: str) -> None:
-    subprocess.run([os.environ["CAREAMICS_PYTHON"], str(PEER), what, str(folder), *arguments], check=True)
+def _peer(what: str, folder: Path) -> list[str]:
+    return [os.environ["CAREAMICS_PYTHON"], str(PEER), what, str(folder)]

@@ -1,4 +1,7 @@
-"""Run by the environment of CAREamics: `care_peer.py train FOLDER SECONDS` or `care_peer.py restore FOLDER`."""
+"""Run by the environment of CAREamics: `care_peer.py train FOLDER SECONDS` or `care_peer.py restore FOLDER`.
+
+The second restores `input.npy` into `output.npy` for every line that it is sent, and answers with the seconds it took.
+"""
 
 import json
 import sys
@@ -13,6 +16,8 @@ from careamics.config import create_care_config
 
 STEPS = 200
 """Of an epoch."""
+ANSWER = "restored in"
+"""Begins the line of an answer; the package prints lines of its own."""
 
 torch.set_num_threads(1)
 
@@ -55,13 +60,17 @@ def main() -> None:
         epochs = max(1, round((float(sys.argv[3]) - one) / (two - one)) + 1)
         seconds = learn(folder, pairs, epochs)
         (folder / "trained.json").write_text(json.dumps({"seconds": seconds, "epochs": epochs}))
-    else:
+        return
+    newest = sorted((folder / "care").rglob("*last*.ckpt"), key=lambda path: path.stat().st_mtime)[-1]
+    care = CAREamist(checkpoint_path=newest, work_dir=folder / "care", enable_progress_bar=False)
+    for _ in sys.stdin:
         image = np.load(folder / "input.npy")
-        newest = sorted((folder / "care").rglob("*last*.ckpt"), key=lambda path: path.stat().st_mtime)[-1]
-        care = CAREamist(checkpoint_path=newest, work_dir=folder / "care", enable_progress_bar=False)
         several = image.shape[1] > 1
+        started = time.process_time()
         found = care.predict(image if several else image[:, 0], axes="SCYX" if several else "SYX")[0]
+        seconds = time.process_time() - started
         np.save(folder / "output.npy", np.asarray(found).reshape(1, *image.shape[2:]))
+        print(ANSWER, seconds, flush=True)
 
 
 main()

@@ -151,6 +151,8 @@ CONTENDERS: Mapping[str, Contender] = {
         images=12,
     ),
     **PARTS,
-    "care": Contender("CARE by CAREamics 0.3.5, its defaults", kind="care", budgets=(30.0,)),
-    "flow": Contender("flow matching as ResMatching: linear path, 20 Euler calls", kind="flow", budgets=(30.0,)),
+    "care": Contender("CARE by CAREamics 0.3.5, its defaults", kind="care", budgets=(4.0, 30.0)),
+    "flow": Contender(
+        "flow matching as ResMatching: linear path, 20 Euler calls", kind="flow", budgets=(4.0, 30.0), images=12
+    ),
 }
