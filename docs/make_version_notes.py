@@ -10,7 +10,6 @@ __all__ = ["NOTE", "OF_0_1", "with_note"]
 DOCS = Path(__file__).parent
 
 OF_0_1 = (
-    "calibration",
     "audit",
     "problems/phase",
 )

@@ -7,8 +7,8 @@
 
 The first has a Gaussian posterior with correlated pixels, whose risk is known in closed form: a truth minus the mean of
 N draws, over their standard deviation, is Student's t with N - 1 degrees of freedom, times the root of 1 + 1/N. MODEL
-is of experiments/recipes/small_0_1/biosr.yaml for the second, of w2s.yaml beside it for the third, whose images are
-found through SFUMATO_DATA. With --write figures go into experiments/results/calibration_guarantee.csv and docs/figures.
+is zoo/microscopy.safetensors for the second, and for the third one that experiments/per_minute.py trained on W2S, whose
+images are found through SFUMATO_DATA. With --write figures go into experiments/results and docs/figures.
 """
 
 import argparse
@@ -17,10 +17,12 @@ import math
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sfumato.data.array_pairs import ArrayPairs
 from sfumato.data.frames import upsample
 from sfumato.data.sources import PairSource
 from sfumato.evaluation.calibrate import HeldOutImage, calibrate, cross_validate, measure_middles, restore_held_out
@@ -136,30 +138,17 @@ def _report(figures: Figures, name: str, risks: Floats) -> None:
         figures.add(f"{name}: mean risk less 2 standard errors", float(risks.mean()) - 2 * error)
 
 
-class Specimens:
+def specimens() -> ArrayPairs:
     """Independent simulated specimens, each of one structure at one level of light, on the target's grid."""
+    names = sorted(STRUCTURES)
 
-    ndim = 2
-    condition_channels = target_channels = 1
-
-    def __len__(self) -> int:
-        return NUM_SPECIMENS
-
-    def name(self, sample: int) -> str:
-        """Of a specimen."""
-        return f"specimen{sample:04}"
-
-    def spatial(self, sample: int) -> tuple[int, ...]:
-        """Of its target."""
-        return 2 * SIDE, 2 * SIDE
-
-    def read(self, sample: int, corner: object, size: object) -> tuple[NDArray[np.float32], NDArray[np.uint16]]:
-        """The widefield image on the target's grid, and the target."""
-        names = sorted(STRUCTURES)
-        level = PHOTON_LEVELS[sample // len(names) % len(PHOTON_LEVELS)]
-        field = image_field(names[sample % len(names)], side=SIDE, seed=12345, cell=sample, levels=[level])
+    def pair(number: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        level = PHOTON_LEVELS[number // len(names) % len(PHOTON_LEVELS)]
+        field = image_field(names[number % len(names)], side=SIDE, seed=12345, cell=number, levels=[level])
         widefield = field.raw[0].mean(0, dtype=np.float64).astype(np.float32)
-        return np.asarray(upsample(widefield[None], (2, 2)), np.float32), field.target[None]
+        return upsample(widefield[None], (2, 2)), field.target[None]
+
+    return ArrayPairs([pair(number) for number in range(NUM_SPECIMENS)], ndim=2)
 
 
 def pool_of(path: Path, model: LoadedModel, source: PairSource, sampled: Sampled, keep_side: int) -> list[HeldOutImage]:
@@ -181,7 +170,7 @@ def pool_of(path: Path, model: LoadedModel, source: PairSource, sampled: Sampled
 def microscopy(figures: Figures, path: Path, pool: Path) -> list[HeldOutImage]:
     model = load(path)
     sampled = sampled_by(model, SAMPLES, STEPS)
-    images = pool_of(pool, model, Specimens(), sampled, 2 * SIDE)  # type: ignore[arg-type]
+    images = pool_of(pool, model, specimens(), sampled, 2 * SIDE)
     figures.add("coverage of the samples' own 90% interval", float(np.mean([image.covered for image in images])))
     scores = Scores([[np.abs(image.error) / (image.std + FLOOR)] for image in images])
     rng = np.random.default_rng(0)
@@ -216,16 +205,16 @@ def w2s(figures: Figures, path: Path, pool: Path) -> list[HeldOutImage]:
     return images
 
 
-def draw(problem: str, images: list[HeldOutImage], path: Path) -> None:
-    """The pages of docs/figures."""
-    sampled = sampled_by(load(path), SAMPLES, STEPS)
-    unit, method = (FIELD, "recalibrated") if problem == "w2s" else (None, "risk_control")
-    found = calibrate(images, sampled=sampled, method=method, level=LEVEL, unit=unit)  # type: ignore[arg-type]
-    checked = cross_validate(images, found, unit=unit)
-    draw_calibration(images, found, checked, DOCS / "figures" / f"calibration_{problem}.png")
-    report = measure_middles(images[:200], level=LEVEL)
+def draw(images: list[HeldOutImage], path: Path) -> None:
+    """The pages of docs/figures, of real images."""
+    found = calibrate(
+        images, sampled=sampled_by(load(path), SAMPLES, STEPS), method="recalibrated", level=LEVEL, unit=FIELD
+    )
+    checked = cross_validate(images, found, unit=FIELD)
+    draw_calibration(images, found, checked, DOCS / "figures" / "calibration_w2s.png")
+    report = measure_middles(images, level=LEVEL)
     print("\n".join(report.lines()))
-    draw_report(report, DOCS / "figures" / f"calibration_report_{problem}.png", unit="normalised units")
+    draw_report(report, DOCS / "figures" / "calibration_report_w2s.png", unit="normalised units")
 
 
 def main() -> None:
@@ -247,7 +236,8 @@ def main() -> None:
             images = measure(figures, *given)
             if options.write:
                 figures.write()
-                draw(problem, images, given[0])
+                if problem == "w2s":
+                    draw(images, given[0])
     if options.check and not (options.gaussian or options.microscopy or options.w2s):
         found = dict(stored())
         for name, bounds in BARS.items():
