@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from evidence.tables import rivals_of
+from evidence.tables import TITLES, rivals_of
 from evidence.verdicts import MARGIN
 from sfumato.figures.plotting import new_figure
 from yardstick.problems import PROBLEMS
 
 __all__ = ["draw_forest"]
 
-TITLES = {"microscopy": "Simulated microscopy", "phase": "Phase", "w2s": "Denoising, W2S"}
 _TICKS = (0.2, 0.3, 0.5, 0.7, 1.0)
 
 

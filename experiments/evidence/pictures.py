@@ -11,8 +11,8 @@ import torch
 from matplotlib.patches import Circle
 from numpy.typing import NDArray
 
-from evidence.forest import TITLES
 from evidence.found import NEW
+from evidence.tables import TITLES
 from sfumato.audit import audit
 from sfumato.diffusion.schedule import CosineSchedule
 from sfumato.figures.plotting import new_figure, save_figure

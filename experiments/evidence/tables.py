@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from evidence.found import NEW, longest, within_on_w2s
 from few_calls import stored as few_calls
 from few_calls import table as calls_table
@@ -11,7 +14,7 @@ from yardstick.problems import PROBLEMS
 from yardstick.stored import Figure, figures
 from yardstick.tables import full_tables
 
-__all__ = ["NAMES", "full_tables", "main_table", "peers_table", "readme_claims", "rivals_of", "w2s_table"]
+__all__ = ["NAMES", "TITLES", "full_tables", "main_table", "peers_table", "readme_claims", "rivals_of", "w2s_table"]
 
 NAMES = {
     "measured": "the measured image",
@@ -29,6 +32,7 @@ NAMES = {
     NEW: "**CVDM, today's presets**",
 }
 """Contenders in the order of the tables."""
+TITLES = {"microscopy": "Simulated microscopy", "phase": "Phase", "w2s": "Denoising, W2S"}
 PEERS = ("regression", "care", "dfcan", "flow", NEW)
 SHOWN = (0.0, 4.0, 30.0)
 """Budgets in the tables: nothing to train, and minutes of one core."""
@@ -51,11 +55,11 @@ def main_table() -> Iterator[str]:
 
 def _cells(stored: Mapping[str, Sequence[Figure]], name: str, minutes: float) -> list[str]:
     def error(problem: str, metric: str, scale: float = 1.0) -> str:
-        values = values_of(stored[problem], name, minutes, metric)
+        values = _of_all_images(stored[problem], name, minutes, metric)
         return f"{geometric_mean(values) * scale:.3g}" if values.size else ""
 
-    decibels = values_of(stored["w2s"], name, minutes, "PSNR")
-    within = [values_of(stored[problem], name, minutes, "within") for problem in ("microscopy", "phase", "w2s")]
+    decibels = _of_all_images(stored["w2s"], name, minutes, "PSNR")
+    within = [_of_all_images(stored[problem], name, minutes, "within") for problem in ("microscopy", "phase", "w2s")]
     shares = [f"{mean_of(values):.2f}" if values.size else "" for values in within]
     return [
         error("microscopy", "MAE"),
@@ -68,6 +72,13 @@ def _cells(stored: Mapping[str, Sequence[Figure]], name: str, minutes: float) ->
     ]
 
 
+def _of_all_images(stored: Sequence[Figure], name: str, minutes: float, metric: str) -> NDArray[np.float64]:
+    """Values as :func:`values_of` has them; none of who restored some images only, as a mean would be of others."""
+    values = values_of(stored, name, minutes, metric)
+    every = values_of(stored, "measured", 0, "MAE").shape[-1]
+    return values if values.shape[-1] == every else np.empty((0, 0))
+
+
 def w2s_table() -> Iterator[str]:
     """Lines of the table of the real images: PSNR of every contender, and whether its error bars are right."""
     yield "| method | minutes | PSNR, mean | lowest | highest | CRPS | true pixels within 16 samples |"
@@ -75,7 +86,9 @@ def w2s_table() -> Iterator[str]:
     stored = figures("w2s")
     for name, title in NAMES.items():
         for minutes in sorted({figure.minutes for figure in stored if figure.contender == name}):
-            decibels = values_of(stored, name, minutes, "PSNR")
+            decibels = _of_all_images(stored, name, minutes, "PSNR")
+            if not decibels.size:
+                continue
             crps, within = (values_of(stored, name, minutes, metric) for metric in ("CRPS", "within"))
             shown = (
                 f"{minutes:.2g}" if minutes else "",
@@ -103,8 +116,16 @@ def peers_table() -> Iterator[str]:
                 if found is None
                 else f"{1 / found[1].value:.2f} ({1 / found[1].high:.2f} to {1 / found[1].low:.2f}), {found[0]:g} min"
             )
-        gives = "samples" if name == "flow" else "nothing"
-        yield f"| {NAMES[name]} | " + " | ".join(shown) + f" | {gives} |"
+        yield f"| {NAMES[name]} | " + " | ".join(shown) + f" | {_gives(name)} |"
+
+
+def _gives(name: str) -> str:
+    """What a peer gives besides the mean, and the error of that whole distribution over ours."""
+    if name != "flow":
+        return "nothing"
+    found = {problem: longest(problem, name, "CRPS") for problem in PROBLEMS}
+    shown = [f"{TITLES[problem]} {1 / ratio[1].value:.2f}" for problem, ratio in found.items() if ratio is not None]
+    return f"samples; their CRPS over ours: {', '.join(shown)}" if shown else "samples"
 
 
 def rivals_of(problem: str) -> Iterator[tuple[str, float, tuple[float, float, float]]]:
