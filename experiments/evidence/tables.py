@@ -124,7 +124,10 @@ def _gives(name: str) -> str:
     if name != "flow":
         return "nothing"
     found = {problem: longest(problem, name, "CRPS") for problem in PROBLEMS}
-    shown = [f"{TITLES[problem]} {1 / ratio[1].value:.2f}" for problem, ratio in found.items() if ratio is not None]
+    shown = [
+        f"{TITLES[problem]} {1 / ratio.value:.2f} ({1 / ratio.high:.2f} to {1 / ratio.low:.2f})"
+        for problem, (_, ratio) in ((problem, each) for problem, each in found.items() if each is not None)
+    ]
     return f"samples; their CRPS over ours: {', '.join(shown)}" if shown else "samples"
 
 
