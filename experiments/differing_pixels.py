@@ -183,7 +183,7 @@ def print_table(*, check: bool) -> None:
         for schedule in SCHEDULES:
             cells = []
             for kind in KINDS:
-                found = ratio(*(_values(rows, scale, of, kind, "CRPS") for of in (schedule, "cosine")))
+                found = ratio(*(_values(rows, scale, of, kind, "CRPS") for of in (schedule, "cosine")), by_seed=True)
                 within, rate = (_values(rows, scale, schedule, kind, metric) for metric in ("within", "rate"))
                 cells.append("" if found is None else f"{found}, {within.mean():.3f}, {rate.mean():.1f}")
             print(f"| {scale} | {schedule} | " + " | ".join(cells) + " |")

@@ -8,6 +8,7 @@ import numpy as np
 from evidence.archive import MINUTES, archived
 from few_calls import stored as few_calls
 from yardstick.comparison import Ratio, compare, mean_and_half_width, ratio, values_of
+from yardstick.contenders import PARTS
 from yardstick.stored import Figure, figures
 
 __all__ = [
@@ -42,7 +43,8 @@ def longest(problem: str, rival: str, metric: str = "MAE") -> tuple[float, Ratio
     own = sorted({figure.minutes for figure in stored if figure.contender == NEW}, reverse=True)
     needs_none = any((figure.contender, figure.minutes) == (rival, 0.0) for figure in stored)
     for minutes in own:
-        found = compare(stored, (NEW, minutes), (rival, 0.0 if needs_none else minutes), metric)
+        at = 0.0 if needs_none else minutes
+        found = compare(stored, (NEW, minutes), (rival, at), metric, by_seed=rival in PARTS)
         if found is not None:
             return minutes, found
     return None

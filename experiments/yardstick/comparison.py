@@ -6,6 +6,9 @@ r"""Compare contenders on the same images: geometric means of ratios, with inter
 with logarithms a and b averaged over S seeds, and s_a, s_b the spread of the mean over images from seed to seed. The
 quantile is Student's, with the degrees of freedom of Welch and Satterthwaite. A single seed adds nothing to the
 variance, so its interval is about images alone, and is marked by `seeds`.
+
+Contenders that differ in a part begin each seed with the same weights and see the same batches, so what a seed does to
+one it does to the other. Such pairs of trainings are compared seed by seed: the spread is that of a - b.
 """
 
 import math
@@ -56,11 +59,19 @@ def compare(
     second: tuple[str, float],
     metric: str,
     group: str | None = None,
+    *,
+    by_seed: bool = False,
 ) -> Ratio | None:
-    """The ratio of two contenders, each with its minutes, over the images on which both were measured."""
+    """The ratio of two contenders, each with its minutes, over the images on which both were measured.
+
+    ``by_seed`` is for contenders that differ in a part: trainings of the same seed are compared, others left out.
+    """
     tables = [_table(figures, *of, metric, group) for of in (first, second)]
+    if by_seed:
+        of_both_seeds = set(tables[0]) & set(tables[1])
+        tables = [{seed: table[seed] for seed in of_both_seeds} for table in tables]
     of_both = set.intersection(*(set(of) for table in tables for of in table.values())) if all(tables) else set()
-    return ratio(*(_array(table, of_both) for table in tables))
+    return ratio(*(_array(table, of_both) for table in tables), by_seed=by_seed)
 
 
 def _table(
@@ -92,8 +103,8 @@ def mean_of(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if values.size else math.nan
 
 
-def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Ratio | None:
-    """The ratio of two arrays (seeds, images) over the same images; None if one is empty.
+def ratio(first: NDArray[np.float64], second: NDArray[np.float64], *, by_seed: bool = False) -> Ratio | None:
+    """The ratio of two arrays (seeds, images) over the same images, and maybe seeds; None if one is empty.
 
     Example:
         >>> same = ratio(np.full((2, 4), 3.0), np.full((3, 4), 1.5))
@@ -107,7 +118,7 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64]) -> Ratio | No
             f"one contender has {first.shape[1]} images and the other {second.shape[1]}; measure both on all"
         )
     logs = [np.log(values) for values in (first, second)]
-    half = _half_width(logs[0].mean(0) - logs[1].mean(0), logs)
+    half = _half_width(logs[0].mean(0) - logs[1].mean(0), [logs[0] - logs[1]] if by_seed else logs)
     middle = float(logs[0].mean() - logs[1].mean())
     ends = (math.exp(middle - half), math.exp(middle + half))
     return Ratio(math.exp(middle), *ends, (len(first), len(second)), first.shape[1])

@@ -121,7 +121,7 @@ CONTENDERS: Mapping[str, Contender] = {
     "dfcan": Contender(
         "DFCAN (Qiao et al. 2021), trained on the mean square error",
         settings=(*_REGRESSION, "model.network=dfcan", "model.residual=false"),
-        budgets=(30.0,),
+        budgets=(4.0, 30.0),
     ),
     "cddpm_cosine": Contender(
         "diffusion with the cosine schedule, all else as in default_0_1",

@@ -53,7 +53,8 @@ def _parts(stored: Mapping[str, Sequence[Figure]]) -> list[str]:
         cells = [contender.about]
         for each in stored.values():
             errors = [
-                compare(each, (name, PART_MINUTES), ("default", PART_MINUTES), metric) for metric in ("MAE", "CRPS")
+                compare(each, (name, PART_MINUTES), ("default", PART_MINUTES), metric, by_seed=True)
+                for metric in ("MAE", "CRPS")
             ]
             within = values_of(each, name, PART_MINUTES, "within")
             known = [str(error) for error in errors if error is not None]

@@ -41,6 +41,31 @@ def test_intervals_over_images_and_seeds_cover_the_truth() -> None:
     assert np.mean(covered) == pytest.approx(0.95, abs=0.035)
 
 
+def test_trainings_of_the_same_seed_are_compared_with_each_other() -> None:
+    """What a seed does to both cancels; without pairs the same figures tell nothing."""
+    rng = np.random.default_rng(2)
+    covered, widths = [], []
+    for _ in range(400):
+        image, of_both, differs = rng.normal(0, 0.3, 20), rng.normal(0, 0.3, (3, 1)), rng.normal(0, 0.05, (3, 1))
+        first, second = np.exp(image + of_both + differs + rng.normal(0, 0.05, 20)), np.exp(image + of_both)
+        paired, apart = ratio(first, second, by_seed=True), ratio(first, second)
+        assert paired is not None
+        assert apart is not None
+        covered.append(paired.low <= 1 <= paired.high)
+        widths.append(np.log(paired.high / paired.low) / np.log(apart.high / apart.low))
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.035)
+    assert np.median(widths) < 0.5
+
+
+def test_seeds_that_one_contender_lacks_are_left_out_where_seeds_are_pairs() -> None:
+    rows = [("a", 0, 2.0), ("a", 1, 40.0), ("b", 0, 4.0)]
+    figures = [Figure(name, 4.0, seed, "test", "x", "MAE", value) for name, seed, value in rows]
+    found = compare(figures, ("a", 4.0), ("b", 4.0), "MAE", by_seed=True)
+    assert found is not None
+    assert (found.value, found.seeds) == (pytest.approx(0.5), (1, 1))
+    assert compare(figures, ("a", 4.0), ("c", 4.0), "MAE", by_seed=True) is None
+
+
 def test_values_are_those_of_images_that_all_seeds_have() -> None:
     rows = [("a", 0, "x", 1.0), ("a", 0, "y", 2.0), ("a", 1, "y", 4.0), ("b", 0, "y", 8.0)]
     figures = [Figure(name, 4.0, seed, "test", image, "MAE", value) for name, seed, image, value in rows]
