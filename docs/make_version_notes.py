@@ -9,10 +9,7 @@ __all__ = ["NOTE", "OF_0_1", "with_note"]
 
 DOCS = Path(__file__).parent
 
-OF_0_1 = (
-    "audit",
-    "problems/phase",
-)
+OF_0_1 = ("problems/phase",)
 """Pages with figures of version 0.1's models; one that is measured again leaves this list."""
 
 NOTE = (

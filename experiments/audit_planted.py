@@ -1,16 +1,16 @@
 """Planted hallucinations: structures that the measurement does not support, are they marked, and nothing else?
 
     python experiments/audit_planted.py --check                   # perfect restorations; stored figures of a model
-    python experiments/audit_planted.py --model run/model.safetensors --write  # restore with a model and store them
+    python experiments/audit_planted.py --model MODEL --write         # restore with a model and store its figures
 
 Fields of the four simulated structures at 100 and 600 photons per pixel and raw frame. Into the restored image, which
-is the true SIM image or what a model trained on `recipes/small_0_1/biosr.yaml` gives, eight structures of another field
+is the true SIM image or what the microscopy model of `per_minute.py` gives, eight structures of another field
 of the same kind are added: pieces of one to three areas of the point-spread function, as bright as the median of the
 image's structures, anywhere in the field, on structures and background alike. One counts as found if a mark overlaps
 it; a mark is right if it overlaps one. `contrast 0.5` plants structures half as bright, for information. All
 was chosen beforehand but the least contrast of marks: a half at first, lowered to a quarter when no mark was wrong, on
-these fields as a shorter run of the model had restored them. With `--model`
-and `--picture` the audit of one image with three planted structures is drawn as docs/figures/audit.png.
+these fields as a model of version 0.1 had restored them. With `--model` and `--picture` the audit of one image with
+three planted structures is drawn as docs/figures/audit.png.
 """
 
 import argparse
@@ -156,7 +156,7 @@ def draw(model: LoadedModel, donors: dict[str, Floats]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="trained on recipes/small_0_1/biosr.yaml, beside this file")
+    parser.add_argument("--model", type=Path, help="of microscopy/default in the runs of per_minute.py")
     parser.add_argument("--write", action="store_true", help="store the model's figures")
     parser.add_argument("--picture", action="store_true", help="draw docs/figures/audit.png; nothing else")
     parser.add_argument("--check", action="store_true", help="fail if a bar is missed")

@@ -4,7 +4,7 @@
     python experiments/phase_zero_shot.py --measure runs/phase --write     # figures; picture and table of the docs
     python experiments/phase_zero_shot.py --check                          # the stored figures against their bars
 
-The images are found through the environment variable SFUMATO_DATA. The recipe is recipes/small_0_1/qpi_in_focus.yaml,
+The images are found through the environment variable SFUMATO_DATA. The recipe is recipes/small/qpi_in_focus.yaml,
 whose model learns from photographs of `natural_imagenet100` that stand for phases, in uniform light, of one geometry.
 Every specimen is resampled to the grid where its distance times wavelength over the pixel's area is that of the recipe.
 The model gets a flat image in focus, and the defocused one over the one in focus, which takes what the specimen absorbs
@@ -38,7 +38,7 @@ from sfumato.training.train import train
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))  # where figures are held against bars
 from bars import DOCS, Bars, write_table
 
-RECIPE = Path(__file__).parent / "recipes" / "small_0_1" / "qpi_in_focus.yaml"
+RECIPE = Path(__file__).parents[1] / "recipes" / "small" / "qpi_in_focus.yaml"
 RESULTS = Path(__file__).parent / "results" / "phase_zero_shot.csv"
 SAMPLES, STEPS, PERIOD_PX = 32, 8, 64
 WITHIN_RANGE = ("HeLa cells", "cheek cell")
