@@ -148,7 +148,7 @@ CONTENDERS: Mapping[str, Contender] = {
             "w2s": ("model.schedule=linear_biosr",),
         },
         budgets=(30.0,),
-        images=12,
+        images=6,
     ),
     **PARTS,
     "care": Contender("CARE by CAREamics 0.3.5, its defaults", kind="care", budgets=(4.0, 30.0)),
