@@ -7,8 +7,8 @@ with logarithms a and b averaged over S seeds, and s_a, s_b the spread of the me
 quantile is Student's, with the degrees of freedom of Welch and Satterthwaite. A single seed adds nothing to the
 variance, so its interval is about images alone, and is marked by `seeds`.
 
-Contenders that differ in a part begin each seed with the same weights and see the same batches, so what a seed does to
-one it does to the other. Such pairs of trainings are compared seed by seed: the spread is that of a - b.
+Contenders that differ in a part begin each seed with the same mean network, if both have one, and see the same batches;
+what a seed does to one it does in part to the other. They are compared seed by seed: the spread is that of a - b.
 """
 
 import math

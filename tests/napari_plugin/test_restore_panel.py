@@ -51,6 +51,27 @@ def test_the_model_of_the_package_is_listed_once(viewer: Any) -> None:
 
 
 @needs_display
+def test_the_bar_says_what_has_no_progress(viewer: Any, model_file: Path) -> None:
+    viewer.add_image(fields(192, 192), name="field")
+    widget = opened(viewer, "Restore", model_file)
+    widget.samples.setValue(2)
+    widget.steps.setValue(1)
+    widget.restore_button.click()
+    seen = []
+
+    def is_done() -> bool:
+        widget.show_progress()
+        seen.append(widget.progress.format())
+        return not widget.is_running
+
+    wait(is_done)
+    assert [text for text in dict.fromkeys(seen) if "%" not in text] == [
+        "loading the model",
+        "auditing the restored frame",
+    ]
+
+
+@needs_display
 def test_what_is_restored_is_saved_with_pixel_size_and_origin(viewer: Any, model_file: Path, tmp_path: Path) -> None:
     pixels = fields(3, 24, 32)
     viewer.add_image(pixels, name="frames", scale=(2, 0.2, 0.2), units=("second", "micrometer", "micrometer"))

@@ -27,6 +27,7 @@ class Background:
     Attributes:
         total: Final value of ``done``, set by ``work``; 0 before.
         done: Progress so far.
+        doing: What it does now that has no progress, such as loading; empty if it has.
         error: Text of the error that ended it; empty if none did.
     """
 
@@ -34,7 +35,7 @@ class Background:
         self, work: Callable[["Background"], Any], *, returned: Callable[[Any], None], finished: Callable[[], None]
     ) -> None:
         self.total = self.done = 0
-        self.error = ""
+        self.error = self.doing = ""
         self._stopped = False
         self._work, self._returned = work, returned
         self._worker = create_worker(self._run, _start_thread=False, _ignore_errors=True)

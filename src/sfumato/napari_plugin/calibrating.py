@@ -67,6 +67,7 @@ def _calibrate(work: Background, asked: Calibrating, place: Path | tuple[Path, P
     if asked.out is not None:
         ours = Kind("copy of this model", lambda path: has_weights_of(path, asked.path), ".safetensors")
         check_outputs([Written(asked.out, ours)], [])
+    work.doing = "loading the model"
     model = load_model(asked.path, named_device("auto"), "calibrate")
     sampled = Restorer.of(model).sampled
     recipe = held_out_recipe(model.info, place)
@@ -75,10 +76,11 @@ def _calibrate(work: Background, asked: Calibrating, place: Path | tuple[Path, P
     names = [source.name(index) for index in range(len(source))]
     unit = _EACH if asked.are_independent else None
     lines = [f"held out: {find_units(names, unit).line}"]
-    work.total = len(source)
+    work.total, work.doing = len(source), ""
     images = restore_held_out(
         model, source, sampled=sampled, level=asked.level, progress=lambda done, _: work.count(done - work.done)
     )
+    work.doing = "calibrating"
     found = calibrate(images, sampled=sampled, method=asked.method, level=asked.level, unit=unit)
     changed = set_calibration(asked.path, found, asked.out, sha256=model.sha256)
     lines += cross_validate(images, found, unit=unit).lines(asked.level, is_fast=False)

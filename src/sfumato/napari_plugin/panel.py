@@ -75,9 +75,13 @@ class Panel(QtWidgets.QWidget):
     def show_progress(self) -> None:
         """Show how far the work is; called twice a second."""
         work = self._running
-        if work is None or not work.total or work.is_stopped:
+        if work is None or work.is_stopped:
             return
-        self.progress.setValue(100 * work.done // work.total)
+        if work.total:
+            self.progress.setValue(100 * work.done // work.total)
+        if work.doing or not work.total:
+            self.progress.setFormat(work.doing or "%p%")
+            return
         passed = time.monotonic() - self._started
         left = passed * (work.total - work.done) / max(work.done, 1)
         self.progress.setFormat(f"%p%, about {left:.0f} s left" if work.done else "%p%")

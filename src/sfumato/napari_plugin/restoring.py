@@ -61,6 +61,7 @@ def restore_layer(work: Background, asked: Asked) -> Found:
 
     source, sampling = asked.source, asked.sampling
     device = [*accelerators(torch), "cpu"][0] if asked.device == "automatic" else asked.device
+    work.doing = "loading the model"
     model = load_model(asked.path, device, "restore")
     work.count(0)
     measured = Measured(source.image, model)
@@ -69,7 +70,7 @@ def restore_layer(work: Background, asked: Asked) -> Found:
         sampling = {"seed": sampling["seed"], "fast": True}
     parts = Parts(measured, model, field=field, **sampling)
     found = likeness(measured, model, parts.field.frames)
-    work.total = parts.num_calls
+    work.total, work.doing = parts.num_calls, ""
     images = parts.restore(work.count)
     about = {
         "sfumato": "restored" if field is None else "preview",
@@ -89,6 +90,7 @@ def restore_layer(work: Background, asked: Asked) -> Found:
     told = [about["likeness"]] if about["likeness"] else []
     if field is not None:
         return Found(layers, None, about, told, None)
+    work.doing = "auditing the restored frame"
     marks = audited(source, model, asked.frame, images)
     settings = next(settings for _, settings in layers if settings["name"].endswith(" mean"))
     shown = marks_layer(source, marks, images["mean"], settings) if marks.places else None
