@@ -54,7 +54,8 @@ SCHEDULES = {
     "learned log-rates, 4 to 60": ("model.log_rates=true", "model.rate_ends=[4, 60]"),
 }
 KINDS = ("measured", "missing")
-SCALES = {"one": ("model.scale_network=false", "sample.solver=2m"), "of each pixel": ()}
+_ONE = ("model.scale_network=false", "model.coloured_noise=false", "train.scale_share=0", "sample.solver=2m")
+SCALES = {"one": _ONE, "of each pixel": ()}
 
 
 class Row(NamedTuple):
