@@ -28,6 +28,13 @@ def test_pixels_are_measured_almost_exactly_or_missing(tmp_path: Path, monkeypat
     assert np.mean(shares) == pytest.approx(0.5, abs=0.1)
 
 
+def test_every_training_has_a_recipe(tmp_path: Path) -> None:
+    recipes = [differing_pixels.recipe_for(training, tmp_path) for training in differing_pixels.TRAININGS]
+    kinds = {(recipe.model.scale_network, recipe.model.schedule, recipe.model.log_rates) for recipe in recipes}
+    assert len(kinds) == len(recipes) / differing_pixels.SEEDS
+    assert all(recipe.model.mean_network for recipe in recipes)
+
+
 def test_the_table_compares_fields_with_the_fixed_schedule(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
