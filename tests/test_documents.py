@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from make_version_notes import OF_0_1, with_note
-
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [path for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if "node_modules" not in path.parts]
 
@@ -45,15 +43,6 @@ def test_links_point_to_files(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8")):
         if not target.startswith("http"):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
-
-
-@pytest.mark.parametrize(
-    "document", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: str(path.relative_to(ROOT))
-)
-def test_pages_with_figures_of_version_0_1_say_so(document: Path) -> None:
-    text = document.read_text(encoding="utf-8")
-    name = document.relative_to(ROOT / "docs").with_suffix("").as_posix()
-    assert text == with_note(text, is_of_0_1=name in OF_0_1), "run python docs/make_version_notes.py"
 
 
 @pytest.mark.parametrize(
