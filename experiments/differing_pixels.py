@@ -39,9 +39,10 @@ from sfumato.statistics.scores import crps
 from sfumato.system.device import without_subnormals
 from sfumato.training.run_folder import RunFolder
 from sfumato.training.train import train
-from yardstick.comparison import ratio
+from yardstick.comparison import compare, mean_of, values_of
 from yardstick.costs import before_of, timed_in_turn
 from yardstick.rows import read_rows, write_rows
+from yardstick.stored import Figure
 from yardstick.training import NUM_SAMPLES, with_steps
 
 RESULTS = Path(__file__).parent / "results" / "differing_pixels.csv"
@@ -178,28 +179,21 @@ def _store(rows: Sequence[Row]) -> None:
 def print_table(*, check: bool) -> None:
     """CRPS over the fixed schedule's with the same kind of scale; intervals over fields and seeds."""
     rows, bars = stored(), Bars()
+    figures = [Figure(f"{row.scale}/{row.schedule}", SECONDS / 60, row.seed, *row[3:]) for row in rows]
     print("| scale | schedule | " + " | ".join(f"{kind}: CRPS / cosine, within, rate" for kind in KINDS) + " |")
     print("|---|---|---|---|")
     for scale in SCALES:
         for schedule in SCHEDULES:
+            own, cosine = ((f"{scale}/{name}", SECONDS / 60) for name in (schedule, "cosine"))
             cells = []
             for kind in KINDS:
-                found = ratio(*(_values(rows, scale, of, kind, "CRPS") for of in (schedule, "cosine")), by_seed=True)
-                within, rate = (_values(rows, scale, schedule, kind, metric) for metric in ("within", "rate"))
-                cells.append("" if found is None else f"{found}, {within.mean():.3f}, {rate.mean():.1f}")
+                found = compare(figures, own, cosine, "CRPS", kind, by_seed=True)
+                within, rate = (mean_of(values_of(figures, *own, metric, kind)) for metric in ("within", "rate"))
+                cells.append("" if found is None else f"{found}, {within:.3f}, {rate:.1f}")
             print(f"| {scale} | {schedule} | " + " | ".join(cells) + " |")
     missing = len(set(TRAININGS) - {row[:3] for row in rows})
     bars.report("trainings that are not measured yet", missing, high=0)
     bars.finish(check=check)
-
-
-def _values(rows: list[Row], scale: str, schedule: str, pixels: str, metric: str) -> np.ndarray:
-    """Values of fields, shape (seeds, fields)."""
-    table: dict[int, dict[str, float]] = {}
-    for row in rows:
-        if (row.scale, row.schedule, row.pixels, row.metric) == (scale, schedule, pixels, metric):
-            table.setdefault(row.seed, {})[row.image] = row.value
-    return np.array([[of[image] for image in sorted(of)] for _, of in sorted(table.items())])
 
 
 def main() -> None:

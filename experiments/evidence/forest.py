@@ -4,7 +4,7 @@ from pathlib import Path
 
 from evidence.tables import TITLES, rivals_of
 from evidence.verdicts import MARGIN
-from sfumato.figures.plotting import matplotlib, new_figure
+from sfumato.figures.plotting import new_figure, save_figure
 from yardstick.problems import PROBLEMS
 
 __all__ = ["draw_forest"]
@@ -39,5 +39,4 @@ def draw_forest(path: Path) -> None:
     axes.set_xlabel("error (MAE) of CVDM over that of the method; below 1 CVDM is better", fontsize=9)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
-    with matplotlib().rc_context({"svg.hashsalt": path.name}):  # the same figures give the same file
-        figure.savefig(path, metadata={"Date": None})
+    save_figure(figure, path)

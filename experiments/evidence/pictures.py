@@ -15,7 +15,7 @@ from evidence.found import NEW
 from evidence.tables import TITLES
 from sfumato.audit import audit
 from sfumato.diffusion.schedule import CosineSchedule
-from sfumato.figures.plotting import matplotlib, new_figure, save_figure
+from sfumato.figures.plotting import new_figure, save_figure
 from sfumato.models.model_file import LoadedModel, load
 from sfumato.training.run_folder import RunFolder
 from yardstick.cells import Cell
@@ -169,8 +169,7 @@ def draw_schedules(path: Path, places: Places) -> None:
         axes.set_xlabel("time", fontsize=8)
     figure.axes[0].set_ylabel("share of signal, gamma", fontsize=8)
     figure.axes[0].legend(fontsize=7, frameon=False)
-    with matplotlib().rc_context({"svg.hashsalt": path.name}):  # the same figures give the same file
-        figure.savefig(path, metadata={"Date": None})
+    save_figure(figure, path)
 
 
 def _image(cell: Cell, places: Places) -> Held:

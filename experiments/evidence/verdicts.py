@@ -63,7 +63,7 @@ CLAIMS = (
     ),
     Claim(
         "Microscopy: the same",
-        "0.95",
+        "0.95 (MAE)",
         lambda: against("microscopy", "cosine", "CRPS") or of_0_1("microscopy", "cvdm_0_1", "cddpm_tuned"),
     ),
     Claim(

@@ -68,8 +68,8 @@ def compare(
     """
     tables = [_table(figures, *of, metric, group) for of in (first, second)]
     if by_seed:
-        of_both_seeds = set(tables[0]) & set(tables[1])
-        tables = [{seed: table[seed] for seed in of_both_seeds} for table in tables]
+        seeds = set(tables[0]) & set(tables[1])
+        tables = [{seed: table[seed] for seed in seeds} for table in tables]
     of_both = set.intersection(*(set(of) for table in tables for of in table.values())) if all(tables) else set()
     return ratio(*(_array(table, of_both) for table in tables), by_seed=by_seed)
 
@@ -117,6 +117,8 @@ def ratio(first: NDArray[np.float64], second: NDArray[np.float64], *, by_seed: b
         raise ValueError(
             f"one contender has {first.shape[1]} images and the other {second.shape[1]}; measure both on all"
         )
+    if by_seed and len(first) != len(second):
+        raise ValueError(f"seeds are compared in pairs, but there are {len(first)} and {len(second)}; leave some out")
     logs = [np.log(values) for values in (first, second)]
     half = _half_width(logs[0].mean(0) - logs[1].mean(0), [logs[0] - logs[1]] if by_seed else logs)
     middle = float(logs[0].mean() - logs[1].mean())

@@ -54,3 +54,20 @@ def test_the_table_compares_fields_with_the_fixed_schedule(
     assert "| one | learned rates | 0.500 (0.500 to 0.500), 0.200, 10.0 |" in printed
     with pytest.raises(SystemExit):
         differing_pixels.print_table(check=True)
+
+
+def test_a_seed_that_the_fixed_schedule_alone_has_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(differing_pixels, "RESULTS", tmp_path / "rows.csv")
+    trainings = (("cosine", 0, 1.0), ("cosine", 1, 8.0), ("learned rates", 0, 0.5))
+    found = [
+        differing_pixels.Row("one", schedule, seed, kind, f"field_{field}", metric, value * (1 + field))
+        for schedule, seed, value in trainings
+        for kind in differing_pixels.KINDS
+        for field in range(3)
+        for metric in ("CRPS", "within", "rate")
+    ]
+    differing_pixels._store(found)
+    differing_pixels.print_table(check=False)
+    assert "| one | learned rates | 0.500 (0.500 to 0.500), " in capsys.readouterr().out

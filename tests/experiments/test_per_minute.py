@@ -65,6 +65,8 @@ def test_seeds_that_one_contender_lacks_are_left_out_where_seeds_are_pairs() -> 
     assert found.value == pytest.approx(0.5)
     assert found.seeds == (1, 1)
     assert compare(figures, ("a", 4.0), ("c", 4.0), "MAE", by_seed=True) is None
+    with pytest.raises(ValueError, match="compared in pairs, but there are 2 and 1"):
+        ratio(np.ones((2, 3)), np.ones((1, 3)), by_seed=True)
 
 
 def test_values_are_those_of_images_that_all_seeds_have() -> None:

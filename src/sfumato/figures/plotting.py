@@ -47,8 +47,15 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save_figure(figure: "Figure", path: str | Path, *, dpi: int | None = None) -> None:
-    """Write a figure as PNG atomically, with its producer in the metadata; creates the folder if needed."""
+    """Write a figure as PNG, or as SVG if the path says so, atomically; creates the folder if needed.
+
+    PNGs name their producer. The same figure gives the same SVG: no date, and names of parts that depend on the path.
+    """
     buffer, file = io.BytesIO(), Path(path)
-    figure.savefig(buffer, format="png", dpi=dpi or "figure", metadata={"Software": SOFTWARE})
+    if file.suffix == ".svg":
+        with matplotlib().rc_context({"svg.hashsalt": file.name}):
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+    else:
+        figure.savefig(buffer, format="png", dpi=dpi or "figure", metadata={"Software": SOFTWARE})
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_bytes(file, buffer.getvalue(), untouched="What was there is intact")
