@@ -9,7 +9,7 @@ from evidence.found import NEW, longest, within_on_w2s
 from few_calls import stored as few_calls
 from few_calls import table as calls_table
 from yardstick.comparison import geometric_mean, mean_of, values_of
-from yardstick.contenders import CONTENDERS, PARTS
+from yardstick.contenders import CONTENDERS
 from yardstick.problems import PROBLEMS
 from yardstick.stored import Figure, figures
 from yardstick.tables import full_tables
@@ -27,7 +27,7 @@ NAMES = {
     "dfcan": "DFCAN",
     "flow": "flow matching, as ResMatching does it",
     "cddpm_paper": "CDDPM as the paper sets it",
-    "cddpm_cosine": "CDDPM with a cosine schedule",
+    "cosine": "a fixed cosine schedule, else as today's presets",
     "default_0_1": "CVDM, version 0.1",
     NEW: "**CVDM, today's presets**",
 }
@@ -134,7 +134,7 @@ def _gives(name: str) -> str:
 def rivals_of(problem: str) -> Iterator[tuple[str, float, tuple[float, float, float]]]:
     """Name, minutes, and ratio with its interval of today's presets over each rival, at equal seconds."""
     for name, title in NAMES.items():
-        if name == NEW or name in PARTS or problem not in CONTENDERS[name].problems:
+        if name == NEW or problem not in CONTENDERS[name].problems:
             continue
         found = longest(problem, name)
         if found is not None:

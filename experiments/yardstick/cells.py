@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sfumato.models.recipe import Recipe
-from yardstick.contenders import CONTENDERS
+from yardstick.contenders import CONTENDERS, REPEATED
 from yardstick.problems import Places, recipe_for
 
 __all__ = ["Cell", "cells", "recipe_of"]
@@ -56,6 +56,6 @@ def cells() -> list[Cell]:
         for name, contender in CONTENDERS.items()
         for problem in contender.problems
         for minutes in contender.budgets
-        for seed in range(contender.seeds if minutes else 1)
+        for seed in range(contender.seeds if minutes in REPEATED else 1)
     ]
     return sorted(found, key=lambda cell: (cell.seed, cell.minutes))
