@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from yardstick.stored import Figure
+from yardstick.stored import Figure, Figures
 
 __all__ = ["Ratio", "compare", "geometric_mean", "mean_and_half_width", "mean_of", "ratio", "values_of"]
 
@@ -79,9 +79,9 @@ def _table(
 ) -> dict[int, dict[str, float]]:
     """Values by seed and image."""
     table: dict[int, dict[str, float]] = {}
-    for figure in figures:
-        is_own = (figure.contender, figure.minutes, figure.metric) == (contender, minutes, metric)
-        if is_own and figure.group != "training" and group in (None, figure.group):
+    indexed = figures if isinstance(figures, Figures) else Figures(figures)
+    for figure in indexed.by_contender.get((contender, minutes, metric), []):
+        if figure.group != "training" and group in (None, figure.group):
             table.setdefault(figure.seed, {})[f"{figure.group}/{figure.image}"] = figure.value
     return table
 

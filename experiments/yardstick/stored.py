@@ -1,13 +1,14 @@
 """Figures of cells: one line per test image and metric, in a CSV per problem, and learning curves beside them."""
 
 from collections.abc import Iterable
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from yardstick.cells import Cell
 from yardstick.rows import read_rows, write_rows
 
-__all__ = ["RESULTS", "Figure", "curves", "figures", "is_stored", "store", "store_curve"]
+__all__ = ["RESULTS", "Figure", "Figures", "curves", "figures", "is_stored", "store", "store_curve"]
 
 RESULTS = Path(__file__).parents[1] / "results" / "per_minute"
 
@@ -24,6 +25,18 @@ class Figure(NamedTuple):
     value: float
 
 
+class Figures(list[Figure]):
+    """All figures of a problem, with an index: tables look for some of them thousands of times."""
+
+    @cached_property
+    def by_contender(self) -> dict[tuple[str, float, str], list[Figure]]:
+        """Those of each contender, minutes and metric."""
+        found: dict[tuple[str, float, str], list[Figure]] = {}
+        for figure in self:
+            found.setdefault((figure.contender, figure.minutes, figure.metric), []).append(figure)
+        return found
+
+
 class Point(NamedTuple):
     """A point of a learning curve."""
 
@@ -35,9 +48,15 @@ class Point(NamedTuple):
     validation: float
 
 
-def figures(problem: str, results: Path = RESULTS) -> list[Figure]:
-    """All that is stored of a problem."""
-    return read_rows(results / f"{problem}.csv", Figure)
+def figures(problem: str, results: Path = RESULTS) -> Figures:
+    """All that is stored of a problem; read once, not to be changed."""
+    path = results / f"{problem}.csv"
+    return _read(path, path.stat().st_mtime_ns if path.exists() else 0)
+
+
+@lru_cache
+def _read(path: Path, changed_ns: int) -> Figures:
+    return Figures(read_rows(path, Figure))
 
 
 def curves(results: Path = RESULTS) -> list[Point]:

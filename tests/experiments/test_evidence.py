@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import evidence_pages
-from evidence import archive, verdicts
+from evidence import archive, found, verdicts
 from evidence.found import Found
 from yardstick.comparison import mean_and_half_width, ratio, values_of
 from yardstick.stored import Figure
@@ -29,8 +29,8 @@ ROOT = Path(__file__).parents[2]
     ],
 )
 def test_a_verdict_follows_from_the_interval(ends: tuple[float, float], is_ratio: bool, wanted: str) -> None:
-    found = Found(sum(ends) / 2, *ends, "1", "today", is_ratio)
-    assert verdicts.verdict(found, -math.inf, 1.0) == wanted
+    given = Found(sum(ends) / 2, *ends, "1", "today", is_ratio)
+    assert verdicts.verdict(given, -math.inf, 1.0) == wanted
 
 
 def test_what_is_not_measured_is_open() -> None:
@@ -38,10 +38,10 @@ def test_what_is_not_measured_is_open() -> None:
 
 
 def test_a_range_has_two_ends() -> None:
-    found = [
+    shares = [
         Found(value, value - 0.01, value + 0.01, "1", "today", is_ratio=False) for value in (0.8, 0.88, 0.92, 0.95)
     ]
-    assert [verdicts.verdict(each, 0.85, 0.92) for each in found] == ["no", "yes", "open", "no"]
+    assert [verdicts.verdict(each, 0.85, 0.92) for each in shares] == ["no", "yes", "open", "no"]
 
 
 def test_claims_are_few_and_most_are_decided() -> None:
@@ -63,15 +63,39 @@ def test_an_interval_of_a_mean_has_the_spread_of_images_and_of_trainings() -> No
     assert mean_and_half_width(two)[1] > 2 * half
 
 
+def test_a_claim_takes_the_longest_repeated_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that its interval includes trainings; what nobody trains, such as a formula, needs no second one."""
+
+    def stored(rivals: list[tuple[str, float, int]], error: float) -> list[Figure]:
+        own = [(found.NEW, 4.0, 0), (found.NEW, 4.0, 1), (found.NEW, 30.0, 0)]
+        return [
+            Figure(*cell, "test", image, "MAE", 1.0 if cell[0] == found.NEW else error)
+            for cell in (*own, *rivals)
+            for image in "xy"
+        ]
+
+    def claimed(*rivals: tuple[str, float, int]) -> tuple[str, str]:
+        monkeypatch.setattr(found, "figures", lambda problem: stored(list(rivals), 2.0))
+        result = found.against("any", "rival")
+        assert result is not None
+        return result.seeds, result.source
+
+    repeated = ("rival", 4.0, 0), ("rival", 4.0, 1)
+    assert claimed(*repeated, ("rival", 30.0, 0)) == ("2 and 2", "today, 4 min; 0.5 after 30")
+    assert claimed(*repeated) == ("2 and 2", "today, 4 min")
+    assert claimed(("rival", 4.0, 0), ("rival", 30.0, 0)) == ("1 and 1", "today, 30 min")
+    assert claimed(("rival", 0.0, 0)) == ("2 and 1", "today, 4 min; 0.5 after 30")
+
+
 def test_the_archive_is_compared_like_figures_of_today(tmp_path: Path) -> None:
     lines = ["problem,method,seed,set,image,metric,value"]
     lines += [f"qpi,{name},0,test,{image},MAE,{value}" for name, value in (("a", 2), ("b", 4)) for image in "xyz"]
     (tmp_path / "qpi.csv").write_text("\n".join([*lines, "other,a,0,test,x,MAE,7", "qpi,a,0,test,w,MAE,"]) + "\n")
     figures = archive.archived("qpi", tmp_path, of="qpi")
-    found = ratio(*(values_of(figures, name, archive.MINUTES, "MAE") for name in "ab"))
-    assert found is not None
-    assert found.value == pytest.approx(0.5)
-    assert found.images == 3
+    both = ratio(*(values_of(figures, name, archive.MINUTES, "MAE") for name in "ab"))
+    assert both is not None
+    assert both.value == pytest.approx(0.5)
+    assert both.images == 3
 
 
 def test_the_pages_say_what_is_stored() -> None:
