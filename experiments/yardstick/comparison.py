@@ -21,7 +21,7 @@ from scipy import stats
 
 from yardstick.stored import Figure, Figures
 
-__all__ = ["Ratio", "compare", "geometric_mean", "mean_and_half_width", "mean_of", "ratio", "values_of"]
+__all__ = ["Ratio", "compare", "geometric_mean", "mean_and_half_width", "mean_of", "ratio", "share_above", "values_of"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,17 @@ def compare(
         tables = [{seed: table[seed] for seed in seeds} for table in tables]
     of_both = set.intersection(*(set(of) for table in tables for of in table.values())) if all(tables) else set()
     return ratio(*(_array(table, of_both) for table in tables), by_seed=by_seed)
+
+
+def share_above(
+    figures: Sequence[Figure], first: tuple[str, float], second: tuple[str, float], metric: str
+) -> float | None:
+    """Share of images, over the seeds of the first, on which it exceeds the first seed of the second contender."""
+    table, other = (_table(figures, *of, metric, None) for of in (first, second))
+    if not table or not other:
+        return None
+    against = other[min(other)]
+    return float(np.mean([of[image] > against[image] for of in table.values() for image in of if image in against]))
 
 
 def _table(

@@ -7,7 +7,7 @@ import numpy as np
 from bars import Bars
 from yardstick.cells import cells
 from yardstick.claims import report, report_calls
-from yardstick.comparison import compare, geometric_mean, mean_of, values_of
+from yardstick.comparison import compare, geometric_mean, mean_of, share_above, values_of
 from yardstick.contenders import BUDGETS, CONTENDERS, PART_MINUTES, PARTS
 from yardstick.problems import PROBLEMS
 from yardstick.stored import Figure, figures, is_stored
@@ -71,6 +71,7 @@ def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> l
         "CRPS / 0.1",
         "PSNR",
         *(f"MAE {group.replace('_', ' ')}" for group in groups),
+        "worse than filter",
         "within",
         "seconds",
     ]
@@ -88,6 +89,8 @@ def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> l
             cells.append("" if found is None else str(found))
         cells.append(f"{mean_of(values_of(stored, name, at, 'PSNR')):.2f}")
         cells += [f"{geometric_mean(values_of(stored, name, at, 'MAE', group)):.4g}" for group in groups]
+        worse = share_above(stored, (name, at), ("filter", 0.0), "MAE")
+        cells.append("" if worse is None else f"{worse:.0%}")
         within = values_of(stored, name, at, "within")
         cells.append(f"{mean_of(within):.3f}" if within.size else "")
         seconds = [f.value for f in stored if (f.contender, f.minutes, f.group) == (name, at, "training")]

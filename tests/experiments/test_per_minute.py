@@ -10,7 +10,7 @@ from scipy import stats
 
 from yardstick import problems, running, stored
 from yardstick.cells import Cell, cells, recipe_of
-from yardstick.comparison import compare, ratio, values_of
+from yardstick.comparison import compare, ratio, share_above, values_of
 from yardstick.contenders import CONTENDERS
 from yardstick.problems import PROBLEMS, Places
 from yardstick.scores import BANDS, Restored, score
@@ -39,6 +39,16 @@ def test_intervals_over_images_and_seeds_cover_the_truth() -> None:
         assert found is not None
         covered.append(found.low <= 1 <= found.high)
     assert np.mean(covered) == pytest.approx(0.95, abs=0.035)
+
+
+def test_images_on_which_a_contender_is_worse_are_counted_over_its_seeds() -> None:
+    """Three values of two seeds exceed the other's 2; what the other does not know is left out."""
+    values = {(0, "x"): 1.0, (0, "y"): 3.0, (1, "x"): 3.0, (1, "y"): 4.0}
+    own = [Figure("a", 1.0, seed, "test", image, "MAE", value) for (seed, image), value in values.items()]
+    other = [Figure("b", 0.0, 0, "test", image, "MAE", 2.0) for image in "xy"]
+    extra = [Figure("a", 1.0, seed, "test", "z", "MAE", 9.0) for seed in (0, 1)]
+    assert share_above([*own, *other, *extra], ("a", 1.0), ("b", 0.0), "MAE") == 0.75
+    assert share_above(own, ("a", 1.0), ("b", 0.0), "MAE") is None
 
 
 def test_trainings_of_the_same_seed_are_compared_with_each_other() -> None:
