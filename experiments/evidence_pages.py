@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from bars import DOCS, write_table
 from evidence.archive import archive_tables
+from evidence.findings import findings, limits
 from evidence.forest import draw_forest
 from evidence.tables import full_tables, main_table, peers_table, readme_claims, w2s_table
 from evidence.verdicts import claim_table
@@ -29,7 +30,9 @@ from evidence.verdicts import claim_table
 MADE: dict[tuple[str, str], Callable[[], Iterator[str]]] = {
     ("../README.md", "claims"): readme_claims,
     ("results.md", "table"): main_table,
+    ("results.md", "findings"): findings,
     ("results.md", "claims"): claim_table,
+    ("results.md", "limits"): limits,
     ("comparison.md", "peers"): peers_table,
     ("w2s.md", "table"): w2s_table,
     ("results/per_minute.md", "tables"): full_tables,

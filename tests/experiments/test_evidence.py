@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import evidence_pages
-from evidence import archive, found, verdicts
+from evidence import archive, findings, found, verdicts
 from evidence.found import Found
-from yardstick.comparison import mean_and_half_width, ratio, values_of
+from yardstick import comparison
+from yardstick.comparison import mean_and_half_width, values_of
 from yardstick.stored import Figure
 
 ROOT = Path(__file__).parents[2]
@@ -87,12 +88,19 @@ def test_a_claim_takes_the_longest_repeated_training(monkeypatch: pytest.MonkeyP
     assert claimed(("rival", 0.0, 0)) == ("2 and 1", "today, 4 min; 0.5 after 30")
 
 
+@pytest.mark.parametrize(
+    ("ratio", "words"), [(1.14, "14% more"), (0.968, "3% less"), (1.004, "as much as ours"), (0.996, "as much as ours")]
+)
+def test_a_ratio_is_said_in_words(ratio: float, words: str) -> None:
+    assert findings.more(ratio) == words
+
+
 def test_the_archive_is_compared_like_figures_of_today(tmp_path: Path) -> None:
     lines = ["problem,method,seed,set,image,metric,value"]
     lines += [f"qpi,{name},0,test,{image},MAE,{value}" for name, value in (("a", 2), ("b", 4)) for image in "xyz"]
     (tmp_path / "qpi.csv").write_text("\n".join([*lines, "other,a,0,test,x,MAE,7", "qpi,a,0,test,w,MAE,"]) + "\n")
     figures = archive.archived("qpi", tmp_path, of="qpi")
-    both = ratio(*(values_of(figures, name, archive.MINUTES, "MAE") for name in "ab"))
+    both = comparison.ratio(*(values_of(figures, name, archive.MINUTES, "MAE") for name in "ab"))
     assert both is not None
     assert both.value == pytest.approx(0.5)
     assert both.images == 3
