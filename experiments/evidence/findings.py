@@ -79,7 +79,7 @@ def limits() -> Iterator[str]:
 - Phases are the weak point: on {short:.0%} of the photographs after four minutes, {long:.0%} after half an hour, the
   mean has more error than the linear filter's, mostly where there is little contrast. On few photographs the paper's
   CDDPM is as good after half an hour, with error bars too narrow ({within:.0%} within 16 samples), and
-  [flow matching](comparison.md#measured-on-the-same-pairs) as good .
+  [flow matching](comparison.md#measured-on-the-same-pairs) as good or better.
 - Samples have too much fine structure: after half an hour {light[-1]:.1f} times the truth's power in the finest of
   eight bands on microscopy, {phase[-1]:.1f} on phases, and up to {max(w2s):.1f} in the middle bands of W2S, where there
   is little power.
