@@ -27,7 +27,7 @@ NAMES = {
     "dfcan": "DFCAN",
     "flow": "flow matching, as ResMatching does it",
     "cddpm_paper": "CDDPM as the paper sets it",
-    "cosine": "a fixed cosine schedule, else as today's presets",
+    "cosine": "today's presets, fixed cosine schedule",
     "default_0_1": "CVDM, version 0.1",
     NEW: "**CVDM, today's presets**",
 }
