@@ -7,7 +7,7 @@ import numpy as np
 
 from evidence.archive import MINUTES, archived
 from few_calls import stored as few_calls
-from yardstick.comparison import Ratio, compare, mean_and_half_width, ratio, values_of
+from yardstick.comparison import Ratio, compare, mean_and_half_width, ratio, stored_at, values_of
 from yardstick.contenders import PARTS
 from yardstick.stored import Figure, figures
 
@@ -44,11 +44,10 @@ def longest(problem: str, rival: str, metric: str = "MAE", *, seeds: int = 1) ->
     """
     stored = figures(problem)
     own = sorted({figure.minutes for figure in stored if figure.contender == NEW}, reverse=True)
-    needs_none = any((figure.contender, figure.minutes) == (rival, 0.0) for figure in stored)
     for minutes in own:
-        at = 0.0 if needs_none else minutes
+        at = stored_at(stored, rival, minutes)
         found = compare(stored, (NEW, minutes), (rival, at), metric, by_seed=rival in PARTS)
-        if found is not None and all(known >= seeds for known in found.seeds[: 1 if needs_none else 2]):
+        if found is not None and all(known >= seeds for known in found.seeds[: 2 if at else 1]):
             return minutes, found
     return None
 

@@ -10,7 +10,7 @@ from bars import Bars
 from sfumato.diffusion.model import CVDM
 from sfumato.models.build import build_model
 from sfumato.models.recipe import ModelRecipe, parse
-from yardstick.comparison import Ratio, compare, geometric_mean, mean_of, values_of
+from yardstick.comparison import Ratio, compare, geometric_mean, mean_of, stored_at, values_of
 from yardstick.contenders import CONTENDERS
 from yardstick.scores import BANDS
 from yardstick.stored import Figure
@@ -40,7 +40,7 @@ def report(stored: Stored, bars: Bars) -> None:
     for problem, figures in stored.items():
         for minutes in CONTENDERS[NEW].budgets:
             name = f"{problem}, {minutes:.2g} min, MAE against the linear filter"
-            _ratio(bars, name, _compared(figures, minutes, "MAE", "filter", 0.0), 1.0)
+            _ratio(bars, name, _compared(figures, minutes, "MAE", "filter"), 1.0)
     for (problem, metric), most in _AGAINST_0_1.items():
         found = _compared(stored[problem], 30.0, metric, OLD)
         _ratio(bars, f"{problem}, 30 min, {metric} against version 0.1", found, most)
@@ -52,15 +52,10 @@ def report(stored: Stored, bars: Bars) -> None:
 
 
 def _compared(
-    figures: Sequence[Figure],
-    minutes: float,
-    metric: str,
-    other: str,
-    at: float | None = None,
-    group: str | None = None,
+    figures: Sequence[Figure], minutes: float, metric: str, other: str, group: str | None = None
 ) -> Ratio | None:
-    """The default against another contender, at the same minutes or ``at`` its own."""
-    return compare(figures, (NEW, minutes), (other, minutes if at is None else at), metric, group)
+    """The default against another contender after the same minutes."""
+    return compare(figures, (NEW, minutes), (other, stored_at(figures, other, minutes)), metric, group)
 
 
 def _ratio(bars: Bars, name: str, found: Ratio | None, most: float) -> None:
@@ -82,11 +77,10 @@ def _rivals(bars: Bars, problem: str, figures: Sequence[Figure]) -> None:
 def _classical(bars: Bars, stored: Stored) -> None:
     figures = stored["microscopy"]
     for group in sorted({figure.group for figure in figures if figure.contender == "richardson_lucy"} - {"training"}):
-        found = _compared(figures, 30.0, "MAE", "richardson_lucy", 0.0, group)
+        found = _compared(figures, 30.0, "MAE", "richardson_lucy", group)
         _ratio(bars, f"microscopy, {group}, MAE against Richardson-Lucy", found, 1.0)
     for (problem, other), most in _OTHERS.items():
-        at = 0.0 if CONTENDERS[other].budgets == (0.0,) else None
-        _ratio(bars, f"{problem}, MAE against {other}", _compared(stored[problem], 30.0, "MAE", other, at), most)
+        _ratio(bars, f"{problem}, MAE against {other}", _compared(stored[problem], 30.0, "MAE", other), most)
 
 
 def _samples(bars: Bars, problem: str, figures: Sequence[Figure]) -> None:

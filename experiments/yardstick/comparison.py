@@ -21,7 +21,17 @@ from scipy import stats
 
 from yardstick.stored import Figure, Figures
 
-__all__ = ["Ratio", "compare", "geometric_mean", "mean_and_half_width", "mean_of", "ratio", "share_above", "values_of"]
+__all__ = [
+    "Ratio",
+    "compare",
+    "geometric_mean",
+    "mean_and_half_width",
+    "mean_of",
+    "ratio",
+    "share_above",
+    "stored_at",
+    "values_of",
+]
 
 
 @dataclass(frozen=True)
@@ -72,6 +82,11 @@ def compare(
         tables = [{seed: table[seed] for seed in seeds} for table in tables]
     of_both = set.intersection(*(set(of) for table in tables for of in table.values())) if all(tables) else set()
     return ratio(*(_array(table, of_both) for table in tables), by_seed=by_seed)
+
+
+def stored_at(figures: Sequence[Figure], contender: str, minutes: float) -> float:
+    """Minutes under which a contender is found: 0 for what is not trained, and competes at every budget."""
+    return 0.0 if any(figure[:2] == (contender, 0.0) for figure in figures) else minutes
 
 
 def share_above(

@@ -54,7 +54,7 @@ def figures(problem: str, results: Path = RESULTS) -> Figures:
     return _read(path, path.stat().st_mtime_ns if path.exists() else 0)
 
 
-@lru_cache
+@lru_cache(maxsize=8)  # while cells are stored, each state is read
 def _read(path: Path, changed_ns: int) -> Figures:
     return Figures(read_rows(path, Figure))
 

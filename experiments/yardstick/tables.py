@@ -7,7 +7,7 @@ import numpy as np
 from bars import Bars
 from yardstick.cells import cells
 from yardstick.claims import report, report_calls
-from yardstick.comparison import compare, geometric_mean, mean_of, share_above, values_of
+from yardstick.comparison import compare, geometric_mean, mean_of, share_above, stored_at, values_of
 from yardstick.contenders import BUDGETS, CONTENDERS, PART_MINUTES, PARTS
 from yardstick.problems import PROBLEMS
 from yardstick.stored import Figure, figures, is_stored
@@ -79,10 +79,10 @@ def _table(stored: Sequence[Figure], minutes: float, groups: Sequence[str]) -> l
         "seconds",
     ]
     lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
-    for name, contender in CONTENDERS.items():
+    for name in CONTENDERS:
         if name in PARTS:
             continue
-        at = 0.0 if contender.budgets == (0.0,) else minutes
+        at = stored_at(stored, name, minutes)
         errors = values_of(stored, name, at, "MAE")
         if not errors.size:
             continue
