@@ -70,7 +70,10 @@ def main() -> None:
 
 def _named(starts: list[str]) -> list[Cell]:
     """Cells whose names start with one of some texts, or all."""
-    return [cell for cell in cells() if not starts or any(f"{cell.name}/".startswith(start) for start in starts)]
+    found = [cell for cell in cells() if not starts or any(f"{cell.name}/".startswith(start) for start in starts)]
+    if not found:
+        sys.exit(f"no cell's name starts with {' or '.join(starts)}; --list shows all of them")
+    return found
 
 
 if __name__ == "__main__":

@@ -35,8 +35,14 @@ class Cell:
     @classmethod
     def named(cls, name: str) -> "Cell":
         """The cell of a name."""
-        problem, contender, minutes, seed = name.split("/")
-        return cls(problem, contender, float(minutes), int(seed))
+        try:
+            problem, contender, minutes, seed = name.split("/")
+            found = cls(problem, contender, float(minutes), int(seed))
+        except ValueError as error:
+            raise ValueError(f"{name!r} names no cell; expected problem/contender/minutes/seed") from error
+        if contender not in CONTENDERS or problem not in CONTENDERS[contender].problems:
+            raise ValueError(f"nobody called {contender!r} competes on {problem!r}; see per_minute.py --list")
+        return found
 
 
 def recipe_of(cell: Cell, places: Places) -> Recipe:

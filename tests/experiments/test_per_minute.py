@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import stats
 
+import per_minute
 from yardstick import problems, running, stored
 from yardstick.cells import Cell, cells, recipe_of
 from yardstick.comparison import compare, ratio, share_above, values_of
@@ -148,3 +149,44 @@ def test_a_filter_is_fitted_and_measured_on_fresh_exposures(tmp_path: Path, monk
     found = ratio(errors["filter"], errors["measured"])
     assert found is not None
     assert found.value < 0.95
+
+
+def test_seeds_are_repeated_at_some_budgets_alone() -> None:
+    seeds = {minutes: {cell.seed for cell in cells() if (cell.contender, cell.minutes) == ("default", minutes)}
+             for minutes in CONTENDERS["default"].budgets}  # fmt: skip
+    assert seeds == {0.33: {0}, 1.0: {0}, 4.0: {0, 1, 2}, 30.0: {0, 1, 2}}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("w2s/default/4", "expected problem/contender/minutes/seed"),
+        ("w2s/default/four/0", "expected problem/contender/minutes/seed"),
+        ("w2s/nobody/4/0", "nobody called 'nobody' competes on 'w2s'"),
+        ("w2s/us_tie/0/0", "nobody called 'us_tie' competes on 'w2s'"),
+    ],
+)
+def test_a_name_of_no_cell_is_refused(name: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Cell.named(name)
+
+
+def test_a_start_of_no_cells_name_is_refused() -> None:
+    assert {cell.problem for cell in per_minute._named(["w2s/default", "phase"])} == {"w2s", "phase"}
+    with pytest.raises(SystemExit, match="no cell's name starts with w2s/nobody"):
+        per_minute._named(["w2s/nobody"])
+
+
+@pytest.mark.parametrize("line", ["default,4,0,test,x,MAE", "default,4,0,test,x,MAE,0.0x"])
+def test_a_damaged_file_of_figures_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "w2s.csv").write_text(",".join(Figure._fields) + "\ndefault,4,0,test,x,MAE,1\n" + line + "\n")
+    with pytest.raises(ValueError, match=r"w2s\.csv is damaged"):
+        stored.figures("w2s", tmp_path)
+
+
+def test_figures_are_read_again_after_they_were_stored(tmp_path: Path) -> None:
+    cell, found = Cell("w2s", "default", 4.0, 0), Figure("default", 4.0, 0, "test", "x", "MAE", 1.0)
+    stored.store(cell, [found], tmp_path)
+    assert stored.figures("w2s", tmp_path) == [found]
+    stored.store(cell, [found._replace(value=2.0)], tmp_path)
+    assert [figure.value for figure in stored.figures("w2s", tmp_path)] == [2.0]
