@@ -95,6 +95,12 @@ def test_a_ratio_is_said_in_words(ratio: float, words: str) -> None:
     assert findings.more(ratio) == words
 
 
+def test_a_range_of_ratios_begins_next_to_one() -> None:
+    assert findings._range({"far": 0.64, "between": 0.7, "near": 0.81}) == "19% (near) to 36% (far) less"
+    assert findings._range({"far": 1.07, "between": 1.05, "near": 1.03}) == "3% (near) to 7% (far) more"
+    assert findings._range({"far": 1.07, "between": 1.05, "near": 0.98}) == "2% less (near) to 7% more (far)"
+
+
 def test_the_archive_is_compared_like_figures_of_today(tmp_path: Path) -> None:
     lines = ["problem,method,seed,set,image,metric,value"]
     lines += [f"qpi,{name},0,test,{image},MAE,{value}" for name, value in (("a", 2), ("b", 4)) for image in "xyz"]
