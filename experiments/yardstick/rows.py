@@ -17,11 +17,16 @@ def read_rows(path: Path, kind: type[AnyRow]) -> list[AnyRow]:
     types: list[Any] = list(kind.__annotations__.values())
     with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.reader(file))[1:]
-    try:
-        return [kind(*(each(cell) for each, cell in zip(types, line, strict=True))) for line in lines]
-    except ValueError as error:
-        wanted = ", ".join(kind._fields)
-        raise ValueError(f"{path} is damaged ({error}); each line has {wanted}; restore the file") from error
+    rows = []
+    for number, line in enumerate(lines, 2):
+        try:
+            rows.append(kind(*(each(cell) for each, cell in zip(types, line, strict=True))))
+        except ValueError as error:
+            wanted = ", ".join(kind._fields)
+            raise ValueError(
+                f"line {number} of {path} is {','.join(line)!r}; expected {wanted}; the file is damaged, restore it"
+            ) from error
+    return rows
 
 
 def write_rows(path: Path, kind: type[NamedTuple], rows: Iterable[tuple[object, ...]]) -> None:
