@@ -13,16 +13,19 @@ import numpy as np
 import torch
 from careamics import CAREamist
 from careamics.config import create_care_config
+from lightning.pytorch import Callback, Trainer
 
 STEPS = 200
 """Of an epoch."""
+MOST_EPOCHS = 10_000
+"""Never reached: processor seconds end a training."""
 ANSWER = "restored in"
 """Begins the line of an answer; the package prints lines of its own."""
 
 torch.set_num_threads(1)
 
 
-def configured(channels: int, epochs: int) -> Any:
+def configured(channels: int) -> Any:
     several: dict[str, Any] = {"axes": "SYX"}
     if channels > 1:
         several = {"axes": "SCYX", "n_channels_in": channels, "n_channels_out": 1}
@@ -31,18 +34,34 @@ def configured(channels: int, epochs: int) -> Any:
         data_type="array",
         patch_size=[64, 64],
         batch_size=8,
-        num_epochs=epochs,
+        num_epochs=MOST_EPOCHS,
         num_steps=STEPS,
         **several,
     )
 
 
-def learn(folder: Path, pairs: dict[str, Any], epochs: int) -> float:
-    """Processor seconds of a training of so many epochs."""
+class StopInTime(Callback):  # type: ignore[misc]  # the package is in another environment
+    """Ends a training with the epoch in which its processor seconds are over; CARE's learning rate follows no plan."""
+
+    def __init__(self, seconds: float) -> None:
+        self.until = time.process_time() + seconds
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Called by the package after each epoch."""
+        trainer.should_stop = time.process_time() >= self.until
+
+
+def learn(folder: Path, pairs: dict[str, Any], seconds: float) -> float:
+    """Train for so many processor seconds, and return how many it took."""
     channels = pairs["train_condition"].shape[1]
     shaped = {name: array[:, 0] if channels == 1 else array for name, array in pairs.items()}
-    care = CAREamist(configured(channels, epochs), work_dir=folder / "care", enable_progress_bar=False)
     started = time.process_time()
+    care = CAREamist(
+        configured(channels),
+        work_dir=folder / "care",
+        callbacks=[StopInTime(seconds)],
+        enable_progress_bar=False,
+    )
     care.train(
         train_data=shaped["train_condition"],
         train_data_target=shaped["train_target"],
@@ -55,11 +74,8 @@ def learn(folder: Path, pairs: dict[str, Any], epochs: int) -> float:
 def main() -> None:
     folder = Path(sys.argv[2])
     if sys.argv[1] == "train":
-        pairs = dict(np.load(folder / "pairs.npz"))
-        one, two = (learn(folder / f"timing_{epochs}", pairs, epochs) for epochs in (1, 2))
-        epochs = max(1, round((float(sys.argv[3]) - one) / (two - one)) + 1)
-        seconds = learn(folder, pairs, epochs)
-        (folder / "trained.json").write_text(json.dumps({"seconds": seconds, "epochs": epochs}))
+        seconds = learn(folder, dict(np.load(folder / "pairs.npz")), float(sys.argv[3]))
+        (folder / "trained.json").write_text(json.dumps({"seconds": seconds}))
         return
     newest = sorted((folder / "care").rglob("*last*.ckpt"), key=lambda path: path.stat().st_mtime)[-1]
     care = CAREamist(checkpoint_path=newest, work_dir=folder / "care", enable_progress_bar=False)
