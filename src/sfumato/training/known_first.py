@@ -18,18 +18,17 @@ _MOST_PIXELS, _MOST_BATCHES = 2**21, 64
 """What the filter is fitted to: many more pixels than it has weights, and a matter of seconds."""
 _LEAST_BATCHES = 8
 """A training of a few steps should not wait for a filter of many more; eight batches are many more than its weights."""
-_SCALE_PATCHES = 128
 _LEAST_SIZE = 1e-4
-_FINISH_PIXELS = 2**19
-_COLOUR_PATCHES = 256
-"""What spectrum and filters are taken from: many more pixels than they have weights, and a second or two."""
+_FINISH_PIXELS = _SCALE_PIXELS = 2**19
+_COLOUR_PIXELS = 2**20
+_MOST_PATCHES = 256
+"""What size, filter and spectrum are taken from: many more pixels than they have weights, and a second or two."""
 
 
 def fit_filter(start: LinearFilter, batches: PatchBatches, steps: int = _MOST_BATCHES) -> LinearFilter:
     """Fit a linear filter to the first patches of a training of some steps, and return it."""
-    per_batch = batches.order.batch_size * batches.patch**batches.source.ndim
     most = min(_MOST_BATCHES, max(_LEAST_BATCHES, steps))
-    return start.fit(itertools.islice(_pairs(batches), min(max(1, _MOST_PIXELS // per_batch), most)))
+    return start.fit(itertools.islice(_pairs(batches), min(most, max(1, _MOST_PIXELS // _pixels(batches)))))
 
 
 @torch.no_grad()
@@ -37,8 +36,7 @@ def fit_finish(model: CVDM, batches: PatchBatches) -> None:
     """Fit the filter that a model's mean passes through last to patches."""
     assert isinstance(model.finish, LinearFilter)
     device = next(model.parameters()).device
-    number = max(1, _FINISH_PIXELS // (batches.order.batch_size * batches.patch**batches.source.ndim))
-    pairs = itertools.islice(_pairs(batches), number)
+    pairs = itertools.islice(_pairs(batches), _batches_for(_FINISH_PIXELS, batches))
     means = ((model.unfinished(condition.to(device)).cpu(), target) for condition, target in pairs)
     model.finish.fit(means, evenly=model.mean_error == "rmse")
 
@@ -47,7 +45,7 @@ def fit_finish(model: CVDM, batches: PatchBatches) -> None:
 def measure_log_scale(model: CVDM, batches: PatchBatches) -> float:
     """Logarithm of twice the root mean square of what the centre leaves, in units of the model's scale."""
     device = model.log_scale.device
-    number = max(1, _SCALE_PATCHES // batches.order.batch_size)
+    number = _batches_for(_SCALE_PIXELS, batches)
     squares = []
     for condition, target in itertools.islice(_pairs(batches), number):
         center = model.center(condition.to(device))
@@ -63,8 +61,7 @@ def fit_colour(model: CVDM, batches: PatchBatches) -> None:
     assert model.colour is not None
 
     def leftovers() -> Iterator[Tensor]:
-        number = max(1, _COLOUR_PATCHES // batches.order.batch_size)
-        for condition, target in itertools.islice(_pairs(batches), number):
+        for condition, target in itertools.islice(_pairs(batches), _batches_for(_COLOUR_PIXELS, batches)):
             device = model.log_scale.device
             yield model.read(condition.to(device)).diffused(target.to(device))
 
@@ -92,6 +89,15 @@ def trusted_share(first: Estimate, corrected: Estimate, condition: Tensor, targe
         left += float(((wanted - before).cpu().double() * correction).sum())
         used += float(correction.square().sum())
     return min(max(left / used, 0.0), 1.0) if used else 1.0
+
+
+def _batches_for(pixels: int, batches: PatchBatches) -> int:
+    """How many batches have about so many pixels, at least 1; of small patches fewer, as each takes time to read."""
+    return max(1, min(pixels // _pixels(batches), _MOST_PATCHES // batches.order.batch_size))
+
+
+def _pixels(batches: PatchBatches) -> int:
+    return batches.order.batch_size * batches.patch**batches.source.ndim
 
 
 def _pairs(batches: PatchBatches) -> Iterator[tuple[Tensor, Tensor]]:
