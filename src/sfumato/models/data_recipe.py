@@ -44,7 +44,7 @@ class DataRecipe(Section):
     match_intensity: bool = False
     """Match the intensities of each target to its own input, for pairs whose scales differ from image to image."""
     patch: Positive = 64
-    """Side of the square or cubic training patches, in target pixels."""
+    """Side of the square or cubic training patches, in target pixels; 128 if far surroundings count, as for phases."""
     augment: bool = True
     """Flip and rotate patches."""
     normalize: Literal["quantile", "mean_std", "image"] = "quantile"
