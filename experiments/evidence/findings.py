@@ -74,19 +74,20 @@ def limits() -> Iterator[str]:
     phases = figures("phase")
     short, long = (share_above(phases, (NEW, minutes), ("filter", 0.0), "MAE") for minutes in (_SHORT, _LONG))
     within = mean_of(values_of(phases, "cddpm_paper", _LONG, "within"))
+    cddpm, flow = (_over("phase", *them) for them in (("cddpm_paper", NEW, _LONG), ("flow", NEW, _SHORT)))
     light, phase, w2s = (_power(problem) for problem in ("microscopy", "phase", "w2s"))
     yield from _items(f"""
 - One training of each after half an hour; after four minutes three of today's presets and the regression, two of the
-  fixed schedule. DFCAN, and CARE and flow matching after half an hour, are still to be measured
-  (`python experiments/per_minute.py --list`).
+  fixed schedule. `python experiments/per_minute.py --list` names what is still to be measured.
 - Phases are the weak point: on {short:.0%} of the photographs after four minutes, {long:.0%} after half an hour, the
-  mean has more error than the linear filter's, mostly where there is little contrast. On few photographs the paper's
-  CDDPM is as good after half an hour, with error bars too narrow ({within:.0%} within 16 samples), and
-  [flow matching](comparison.md#measured-on-the-same-pairs) as good or better.
+  mean has more error than the linear filter's, mostly where there is little contrast. On few photographs, the paper's
+  CDDPM (patches of 64 pixels) has {more(cddpm)} error after half an hour, its error bars too narrow ({within:.0%}
+  within 16 samples), and [flow matching](comparison.md#measured-on-the-same-pairs) {more(flow)} after four minutes:
+  neither is certain.
 - Samples have too much fine structure: after half an hour {light[-1]:.1f} times the truth's power in the finest of
   eight bands on microscopy, {phase[-1]:.1f} on phases, and up to {max(w2s):.1f} in the middle bands of W2S, where there
   is little power.
-- Two processor cores, small networks: nothing here says what a GPU and days would give.
+- Two processor cores, small networks: nothing here says what a GPU would give.
 - Microscopy is simulated; W2S has 5 test fields of one microscope.
 - On real through-focus stacks three specimens are too few to tell anything.
 """)

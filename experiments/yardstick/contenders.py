@@ -50,6 +50,7 @@ class Contender:
 PART_MINUTES = 4.0
 """Budget at which the default is compared with itself, one part left out."""
 _FROZEN = {"microscopy": ("forward.draws=9",), "phase": ("forward.draws=1",)}
+_SMALL_PATCHES = ("data.patch=64",)
 _WHITE = ("model.coloured_noise=false", "train.scale_share=0")
 _SIMULATED = ("microscopy", "phase")
 
@@ -91,10 +92,10 @@ CONTENDERS: Mapping[str, Contender] = {
         budgets=(0.33, *BUDGETS),
         seeds=3,
     ),
-    "default_0_1": Contender("CVDM with the defaults of version 0.1", budgets=(30.0,)),
+    "default_0_1": Contender("CVDM with the defaults of version 0.1", of={"phase": _SMALL_PATCHES}, budgets=(30.0,)),
     "default_0_1_frozen": Contender(
         "the same; each image keeps its noise",
-        of=_FROZEN,
+        of={**_FROZEN, "phase": (*_FROZEN["phase"], *_SMALL_PATCHES)},
         budgets=(30.0,),
         problems=_SIMULATED,
     ),
@@ -126,7 +127,7 @@ CONTENDERS: Mapping[str, Contender] = {
         budgets=(30.0,),
     ),
     "cddpm_paper": Contender(
-        "diffusion with a fixed schedule as the paper sets it; 100 steps of its sampler",
+        "diffusion with a fixed schedule as the paper sets it, patches of 64 pixels; 100 steps of its sampler",
         settings=(
             "model.norm=instance",
             "model.predicts=noise",
@@ -139,7 +140,7 @@ CONTENDERS: Mapping[str, Contender] = {
             "sample.grid=uniform",
             "sample.steps=100",
         ),
-        of={"phase": ("model.schedule=linear_qpi",)},
+        of={"phase": ("model.schedule=linear_qpi", *_SMALL_PATCHES)},
         budgets=(30.0,),
         problems=("phase",),
         images=6,

@@ -85,7 +85,12 @@ PROBLEMS: Mapping[str, Problem] = {
         bands=0.6,
     ),
     "phase": Problem(
-        ("problem=phase", "data.folder={data}/natural_imagenet100", "forward.draws=1000000"),
+        (
+            "problem=phase",
+            "data.folder={data}/natural_imagenet100",
+            "forward.draws=1000000",
+            "data.patch=128",  # slow structures are seen from afar
+        ),
         test_sets=("noise-free", "noisy"),
         remove_mean=True,
     ),
