@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 from sfumato.models.recipe import Recipe
 from yardstick.contenders import CONTENDERS, REPEATED
-from yardstick.problems import Places, recipe_for
+from yardstick.problems import PROBLEMS, Places, recipe_for
 
 __all__ = ["Cell", "cells", "recipe_of"]
 
 _SHORT = 30.0
 """Below these minutes, a contender has its small network."""
+_QUICK = 4.0
+"""Below these, a small network has the patches with which steps are quick."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,11 @@ class Cell:
 
     @property
     def size(self) -> str:
-        """Whether the contender has its `small` network here, or its `full` one."""
+        """Whether the contender has its `full` network here, its `small` one, or that one with `quick` steps."""
         contender = CONTENDERS[self.contender]
-        return "small" if (contender.small or contender.presets) and self.minutes < _SHORT else "full"
+        if not (contender.small or contender.presets) or self.minutes >= _SHORT:
+            return "full"
+        return "quick" if self.minutes < _QUICK and PROBLEMS[self.problem].quick else "small"
 
     @classmethod
     def named(cls, name: str) -> "Cell":
@@ -48,10 +52,11 @@ class Cell:
 def recipe_of(cell: Cell, places: Places) -> Recipe:
     """The recipe of a cell, without its number of steps."""
     contender = CONTENDERS[cell.contender]
-    short = contender.small if cell.size == "small" else ()
+    short = contender.small if cell.size != "full" else ()
+    quick = PROBLEMS[cell.problem].quick if cell.size == "quick" else ()
     preset = contender.presets[cell.size == "full"] if contender.presets else None
     own = (contender.of or {}).get(cell.problem, ())
-    settings = (*contender.settings, *own, *short, f"train.seed={cell.seed}", f"name={cell.contender}")
+    settings = (*quick, *contender.settings, *own, *short, f"train.seed={cell.seed}", f"name={cell.contender}")
     return recipe_for(cell.problem, places, settings, preset=preset)
 
 

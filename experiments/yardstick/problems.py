@@ -65,6 +65,7 @@ class Problem:
         remove_mean: Whether the mean of each image is removed, as no method can know it.
         unit: Size of the data's range in model units, so that errors are shares of the range (or radians).
         bands: Highest frequency of the eight bands of power, as a share of the Nyquist frequency.
+        quick: Further settings at budgets that are too short for its usual patches.
     """
 
     settings: tuple[str, ...]
@@ -74,6 +75,7 @@ class Problem:
     remove_mean: bool = False
     unit: float = 1.0
     bands: float = 1.0
+    quick: tuple[str, ...] = ()
 
 
 PROBLEMS: Mapping[str, Problem] = {
@@ -93,6 +95,7 @@ PROBLEMS: Mapping[str, Problem] = {
         ),
         test_sets=("noise-free", "noisy"),
         remove_mean=True,
+        quick=("data.patch=64",),
     ),
     "w2s": Problem(
         (

@@ -109,6 +109,18 @@ def test_every_contender_has_a_recipe_for_its_problems(tmp_path: Path) -> None:
         assert (recipe.model.method == "regression") == is_regression
 
 
+def test_patches_of_phases_are_small_where_there_is_little_time(tmp_path: Path) -> None:
+    """And steps on them are timed apart."""
+    places = Places(tmp_path, tmp_path)
+    found = {}
+    for minutes in (1.0, 4.0, 30.0):
+        cell = Cell("phase", "default", minutes, 0)
+        found[cell.size] = (recipe_of(cell, places).data.patch, recipe_of(cell, places).model.base)
+    assert found == {"quick": (64, 8), "small": (128, 8), "full": (128, 16)}
+    assert recipe_of(Cell("phase", "default_0_1", 30.0, 0), places).data.patch == 64
+    assert Cell("w2s", "default", 1.0, 0).size == "small"
+
+
 def test_scores_of_perfect_samples_are_right() -> None:
     generator = torch.Generator().manual_seed(0)
     truth, *samples = torch.randn(17, 1, 64, 64, generator=generator, dtype=torch.float64)
