@@ -97,7 +97,8 @@ def _batches_for(pixels: int, batches: PatchBatches) -> int:
 
 
 def _pixels(batches: PatchBatches) -> int:
-    return batches.order.batch_size * batches.patch**batches.source.ndim
+    pixels: int = batches.order.batch_size * batches.patch**batches.source.ndim
+    return pixels
 
 
 def _pairs(batches: PatchBatches) -> Iterator[tuple[Tensor, Tensor]]:
