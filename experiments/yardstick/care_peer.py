@@ -41,7 +41,7 @@ def configured(channels: int) -> Any:
 
 
 class StopInTime(Callback):  # type: ignore[misc]  # the package is in another environment
-    """Ends a training with the epoch in which its processor seconds are over; CARE's learning rate follows no plan."""
+    """Ends a training after the epoch in which its seconds run out; no learning rate depends on its length."""
 
     def __init__(self, seconds: float) -> None:
         self.until = time.process_time() + seconds
